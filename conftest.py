@@ -1,0 +1,47 @@
+"""Hypothesis profiles, the GPU gate, and a clean state around every test."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import np_ozaki
+
+settings.register_profile(
+    "quick",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough",
+    max_examples=3000,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def _has_gpu() -> bool:
+    # The GPU engine lives in the package; without it no test can need a GPU.
+    return "cuda" in np_ozaki.info().engines
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if _has_gpu() or os.environ.get("NP_OZAKI_REQUIRE_GPU") == "1":
+        return
+    skip = pytest.mark.skip(reason="no GPU here (NP_OZAKI_REQUIRE_GPU=1 makes it fail)")
+    for item in items:
+        if "gpu" in item.keywords or "hopper" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def clean_state():
+    """Fail a test that leaves a scope behind, and start each with zero counters."""
+    np_ozaki.reset_stats()
+    yield
+    np_ozaki.disable()
+    left = np_ozaki.info().live_scopes
+    assert left == 0, f"{left} scopes were entered and not left"

@@ -1,0 +1,50 @@
+"""FP64 matrix products on INT8 arithmetic by Ozaki scheme II, with the same bits.
+
+`OzArray` wraps an array, `enabled` wraps code, `matmul` is the function itself.
+"""
+
+from np_ozaki.array import OzArray, matmul
+from np_ozaki.context import last_call
+from np_ozaki.errors import (
+    EngineUnavailableError,
+    HookUnavailableError,
+    OperandTypeError,
+    OptionError,
+    OzakiError,
+    OzakiWarning,
+    PerformanceWarning,
+    RouteWarning,
+    ShapeError,
+    WorkspaceError,
+)
+from np_ozaki.report import info, reset_stats, stats
+from np_ozaki.scope import disable, disabled, enable, enabled
+from np_ozaki.stats import CallInfo, RouteStats, Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CallInfo",
+    "EngineUnavailableError",
+    "HookUnavailableError",
+    "OperandTypeError",
+    "OptionError",
+    "OzArray",
+    "OzakiError",
+    "OzakiWarning",
+    "PerformanceWarning",
+    "RouteStats",
+    "RouteWarning",
+    "ShapeError",
+    "Stats",
+    "WorkspaceError",
+    "disable",
+    "disabled",
+    "enable",
+    "enabled",
+    "info",
+    "last_call",
+    "matmul",
+    "reset_stats",
+    "stats",
+]

@@ -1,0 +1,501 @@
+"""OzArray: a wrapped array whose matrix products go to an engine, without patching.
+
+The wrapper speaks NumPy's two protocols (NEP 13 and NEP 18): products go to `gemm`,
+everything else to NumPy on the wrapped ndarray, with arrays wrapped again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from np_ozaki import context
+from np_ozaki.config import EngineName, Options, Precision, Scaling
+from np_ozaki.gemm import matmul_arrays
+from np_ozaki.routes.numpy_api import dot
+from np_ozaki.stats import CallInfo
+
+__all__ = ["OzArray", "matmul"]
+
+_Result = tuple[Any, CallInfo]
+_Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
+
+
+def _native_reason(*operands: object) -> str | None:
+    """Return why operands of a product are not the engine's business, or None."""
+    for x in operands:
+        if type(x) not in {np.ndarray, np.memmap}:
+            return f"operand of type {type(x).__name__}"
+    dtypes = [x.dtype for x in operands if isinstance(x, np.ndarray)]
+    if any(d.kind not in "biuf" for d in dtypes) or (
+        np.result_type(*dtypes) != np.float64
+    ):
+        return f"dtypes {', '.join(d.name for d in dtypes)}"
+    return None
+
+
+def _as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Return aligned native float64, the very array where it is one already."""
+    return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
+
+
+def _matmul_product(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None, options: Options
+) -> _Result:
+    return matmul_arrays(a, b, out, route="matmul", options=options)
+
+
+def _run(
+    name: str,
+    native: Callable[..., Any],
+    engine: _Product,
+    operands: tuple[Any, Any],
+    out: NDArray[Any] | None,
+    options: Options,
+) -> _Result:
+    """Multiply two unwrapped operands, by NumPy where the engine has no business."""
+    a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
+    reason = _native_reason(a, b)
+    if reason is None and a.ndim and b.ndim:
+        return engine(_as_float64(a), _as_float64(b), out, options)
+    result = native(a, b) if out is None else native(a, b, out=out)
+    m, k = (*np.shape(a), 1, 1)[:2]
+    info = CallInfo(
+        name,
+        "native",
+        1,
+        m,
+        np.shape(b)[-1] if np.ndim(b) else 1,
+        k,
+        fallback=reason or "scalar operand",
+    )
+    context.record(info)
+    return result, info
+
+
+def matmul(
+    a: ArrayLike | OzArray,
+    b: ArrayLike | OzArray,
+    out: NDArray[Any] | OzArray | None = None,
+    *,
+    precision: Precision | None = None,
+    scaling: Scaling | None = None,
+    engine: EngineName | None = None,
+    workspace_bytes: int | None = None,
+    return_info: bool = False,
+) -> Any:
+    """Return the matrix product of two arrays, with the contract's bits.
+
+    Follows `numpy.matmul` in shapes: 2-D, 1-D, and batches that broadcast.  Options
+    that are not given come from the active scope, else from the environment, else
+    from the defaults below.  `min_flops` plays no part: every product of real
+    operands whose common dtype is float64 goes to the engine.  Other dtypes and
+    subclasses of ndarray go to NumPy, and the info says so.
+
+    Parameters
+    ----------
+    a : (..., m, k) or (k,) array_like
+        Left operand; an OzArray makes the result one.
+    b : (..., k, n) or (k,) array_like
+        Right operand.
+    out : (..., m, n) ndarray or OzArray, optional
+        Where to write; any strides, may overlap the operands.
+    precision : "auto" or int, default "auto"
+        Number of moduli, 2 to 49.  "auto" is 15: FP64 accuracy on ordinary data.
+    scaling : {"norm", "accurate", "legacy"}, default "norm"
+        Rule of the scaling exponents.  "accurate" spends one more product on up to
+        one bit; "legacy" is the first published fast mode, which depends on the scale
+        of the data and fails on some: for comparison only.
+    engine : {"auto", "cpu", "native"}, default "auto"
+        Who multiplies.
+    workspace_bytes : int, default 2**30
+        Memory for the workspaces of all running products of this process, bytes; at
+        least 4 MiB.  Changes no bit.
+    return_info : bool, default False
+        Also return what happened.
+
+    Returns
+    -------
+    result : (..., m, n) ndarray of float64, numpy.float64 or OzArray
+        The product, rounded once from an exact integer.
+    info : CallInfo
+        Only with ``return_info=True``.
+
+    Raises
+    ------
+    ShapeError
+        Operands or `out` do not fit; a ValueError.
+    OptionError
+        An option is out of range; a ValueError.
+    OperandTypeError
+        An option or `out` is of the wrong type; a TypeError.
+
+    See Also
+    --------
+    last_call : the same info after the fact.
+
+    Notes
+    -----
+    The result is a function of (a, b, number of moduli, scaling) alone: threads,
+    tiles, memory limits and machines do not change a bit.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> np_ozaki.matmul(np.eye(2), [[1.0, 2.0], [3.0, 4.0]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    options = context.default_options().with_changes(
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        workspace_bytes=workspace_bytes,
+    )
+    wrapped = isinstance(a, OzArray) or isinstance(b, OzArray)
+    target = _unwrap(out)
+    operands = (_unwrap(a), _unwrap(b))
+    result, info = _run("matmul", np.matmul, _matmul_product, operands, target, options)
+    if out is not None:
+        result = out
+    elif wrapped:
+        result = _wrap(result)
+    return (result, info) if return_info else result
+
+
+def _unwrap(x: Any) -> Any:
+    """Return x with every OzArray in it, lists and dicts included, as its ndarray."""
+    if isinstance(x, OzArray):
+        return x._array
+    if type(x) in {tuple, list}:
+        return type(x)(map(_unwrap, x))
+    if type(x) is dict:
+        return {key: _unwrap(value) for key, value in x.items()}
+    return x
+
+
+def _wrap(x: Any) -> Any:
+    """Return x with every plain ndarray in it wrapped, without a copy."""
+    if type(x) is np.ndarray:
+        return OzArray(x, copy=False)
+    if type(x) in {tuple, list}:
+        return type(x)(map(_wrap, x))
+    return x
+
+
+class OzArray(NDArrayOperatorsMixin):
+    """An array whose float64 matrix products run on an np_ozaki engine.
+
+    Parameters
+    ----------
+    x : array_like
+        Anything `numpy.array` takes, or another OzArray.
+    copy : bool, optional
+        None and True take a snapshot; False shares memory with the ndarray `x`, so
+        that writes to either are seen by both.
+
+    Raises
+    ------
+    ValueError
+        If ``copy=False`` and `x` is no ndarray that could be shared.
+
+    Notes
+    -----
+    ``@``, `numpy.matmul`, `numpy.dot` and ``.dot`` go to the engine where both
+    operands are real with common dtype float64, under the options of the active scope
+    or the defaults; `min_flops` plays no part.  All other functions of NumPy run as
+    NumPy runs them, and arrays come back wrapped.  Basic indexing gives views that
+    share memory.  ``isinstance(x, numpy.ndarray)`` is False and ``ndarray.dot(oz)``
+    is not dispatched by NumPy: write ``OzArray(a).dot(b)`` or ``a @ oz``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from np_ozaki import OzArray
+    >>> OzArray(np.eye(2)) @ np.array([[1.0, 2.0], [3.0, 4.0]])
+    OzArray([[1., 2.],
+             [3., 4.]])
+    """
+
+    __slots__ = ("_array",)
+    __array_priority__ = 120.0  # above CuPy's 100: the wrapper decides
+
+    _array: NDArray[Any]
+
+    def __init__(self, x: ArrayLike | OzArray, copy: bool | None = None) -> None:
+        source = x._array if isinstance(x, OzArray) else x
+        self._array = np.array(source, copy=copy is not False, subok=False)
+
+    # What NumPy asks for -------------------------------------------------------
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[Any]:
+        """Return the ndarray: itself unless a copy or another dtype is asked for."""
+        if copy is None and (dtype is None or np.dtype(dtype) == self.dtype):
+            return self._array
+        return np.array(self._array, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        """Answer a ufunc: matmul by the engine, the rest by NumPy."""
+        if any(_is_stranger(x) for x in (*inputs, *kwargs.get("out", ()))):
+            return NotImplemented
+        plain = tuple(map(_unwrap, inputs))
+        outputs = kwargs.get("out", ())
+        kwargs = {key: _unwrap(value) for key, value in kwargs.items()}
+        if ufunc is np.matmul and method == "__call__" and not kwargs.keys() - {"out"}:
+            target = kwargs["out"][0] if outputs else None
+            result, _ = _run(
+                "matmul",
+                np.matmul,
+                _matmul_product,
+                (plain[0], plain[1]),
+                target,
+                context.default_options(),
+            )
+        else:
+            result = getattr(ufunc, method)(*plain, **kwargs)
+        if not outputs:
+            return _wrap(result)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def __array_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Answer a NumPy function: dot by the engine, the rest by NumPy."""
+        known = (OzArray, np.ndarray)
+        if not all(issubclass(t, known) for t in types):
+            return NotImplemented
+        if func is np.dot:
+            return _dot(*args, **kwargs)
+        result = func(*map(_unwrap, args), **_unwrap(kwargs))
+        out = kwargs.get("out")
+        return out if isinstance(out, OzArray) else _wrap(result)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the data; the copy shares nothing."""
+        return OzArray, (self._array,)
+
+    def __copy__(self) -> OzArray:
+        """Return a copy that shares nothing."""
+        return OzArray(self._array)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OzArray:
+        """Return a copy that shares nothing."""
+        return OzArray(self._array)
+
+    # What a user sees ----------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of every axis."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the entries."""
+        return self._array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return self._array.nbytes
+
+    @property
+    def T(self) -> OzArray:
+        """View with the axes reversed."""
+        return OzArray(self._array.T, copy=False)
+
+    @property
+    def mT(self) -> OzArray:
+        """View with the last two axes swapped."""
+        return OzArray(self._array.swapaxes(-1, -2), copy=False)
+
+    def __len__(self) -> int:
+        """Return the length of the first axis."""
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the first axis."""
+        return map(_wrap, self._array)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a view, a copy or a scalar, as NumPy's indexing does."""
+        return _wrap(self._array[_unwrap(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write through to the wrapped memory."""
+        self._array[_unwrap(key)] = _unwrap(value)
+
+    def __contains__(self, item: Any) -> bool:
+        """Return whether an entry equals `item`."""
+        return _unwrap(item) in self._array
+
+    def __bool__(self) -> bool:
+        """Return the truth of a one-entry array; NumPy's error for others."""
+        return bool(self._array)
+
+    def __int__(self) -> int:
+        """Return the only entry as int."""
+        return int(self._array)
+
+    def __float__(self) -> float:
+        """Return the only entry as float."""
+        return float(self._array)
+
+    def __complex__(self) -> complex:
+        """Return the only entry as complex."""
+        return complex(self._array)
+
+    def __index__(self) -> int:
+        """Return the only entry of an integer array."""
+        return operator.index(self._array)
+
+    def __repr__(self) -> str:
+        """Return NumPy's repr with this class's name."""
+        text = repr(self._array)
+        return "OzArray" + text.removeprefix("array").replace("\n ", "\n   ")
+
+    def __str__(self) -> str:
+        """Return NumPy's str."""
+        return str(self._array)
+
+    def __format__(self, spec: str) -> str:
+        """Return NumPy's format."""
+        return format(self._array, spec)
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        """Return `numpy.dot` of this array and another, on the engine.
+
+        Parameters
+        ----------
+        b : array_like
+            Right operand.
+        out : ndarray or OzArray, optional
+            What `numpy.dot` would make.
+
+        Returns
+        -------
+        OzArray or scalar
+            The product.
+        """
+        return _dot(self, b, out)
+
+    def copy(self, order: Literal["C", "F", "A", "K"] = "C") -> OzArray:
+        """Return a copy that shares nothing.
+
+        Parameters
+        ----------
+        order : {"C", "F", "A", "K"}
+            Memory order, as for `numpy.ndarray.copy`.
+
+        Returns
+        -------
+        OzArray
+            New memory.
+        """
+        return OzArray(self._array.copy(order=order), copy=False)
+
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> OzArray:
+        """Return the array with other entries' type.
+
+        Parameters
+        ----------
+        dtype : dtype
+            New type.
+        copy : bool
+            False shares memory where the type is the same.
+
+        Returns
+        -------
+        OzArray
+            As `numpy.ndarray.astype`.
+        """
+        return OzArray(self._array.astype(dtype, copy=copy), copy=False)
+
+    def reshape(self, *shape: Any, order: Literal["C", "F", "A"] = "C") -> OzArray:
+        """Return the entries under another shape, a view where NumPy can.
+
+        Parameters
+        ----------
+        *shape : int or tuple of int
+            As for `numpy.ndarray.reshape`.
+        order : {"C", "F", "A"}
+            Order of reading.
+
+        Returns
+        -------
+        OzArray
+            View or copy.
+        """
+        return OzArray(self._array.reshape(*shape, order=order), copy=False)
+
+    def transpose(self, *axes: SupportsIndex) -> OzArray:
+        """Return a view with permuted axes.
+
+        Parameters
+        ----------
+        *axes : int
+            As for `numpy.ndarray.transpose`.
+
+        Returns
+        -------
+        OzArray
+            View.
+        """
+        return OzArray(self._array.transpose(*axes), copy=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give ndarray's other methods and attributes (sum, max, flags, ...)."""
+        # Interfaces by which other libraries would take the memory without asking, and
+        # private names, are not handed on.
+        if name.startswith("_"):
+            raise AttributeError(f"OzArray has no attribute {name!r}")
+        value = getattr(self._array, name)
+        if not callable(value):
+            return _wrap(value)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            out = kwargs.get("out")
+            result = value(*map(_unwrap, args), **_unwrap(kwargs))
+            return out if isinstance(out, OzArray) else _wrap(result)
+
+        method.__name__ = name
+        return method
+
+
+def _is_stranger(x: Any) -> bool:
+    """Return whether x has its own idea of ufuncs that we must not override."""
+    if isinstance(x, OzArray):
+        return False
+    ours = np.ndarray.__array_ufunc__
+    return getattr(type(x), "__array_ufunc__", ours) is not ours
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    operands = (_unwrap(a), _unwrap(b))
+    result, _ = _run(
+        "dot", np.dot, dot, operands, _unwrap(out), context.default_options()
+    )
+    return out if out is not None else _wrap(result)

@@ -1,0 +1,324 @@
+"""Options and their defaults; the only reader of the environment.
+
+Each option of `np_ozaki.enabled` has one ``NP_OZAKI_*`` variable that changes its
+default.  A variable with a value that cannot be used raises at the first use, naming
+the variable; an unknown ``NP_OZAKI_*`` name warns, because it is likely a typing error.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from np_ozaki.errors import (
+    OperandTypeError,
+    OptionError,
+    OzakiWarning,
+    refusal,
+)
+from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
+
+__all__ = [
+    "AUTO_MODULI",
+    "Config",
+    "EngineName",
+    "Options",
+    "Precision",
+    "Scaling",
+    "Strategy",
+    "config",
+    "read_config",
+]
+
+Precision = Literal["auto"] | int
+Scaling = Literal["norm", "accurate", "legacy"]
+EngineName = Literal["auto", "cpu", "native"]
+Strategy = Literal["always", "performant"]
+
+AUTO_MODULI = 15
+"""Moduli of ``precision="auto"``: FP64 accuracy on ordinary data up to k = 16384."""
+
+_SMALLEST_WORKSPACE = 4 << 20
+
+
+def _check_choice(name: str, value: object, kind: Any) -> None:
+    allowed = get_args(kind)
+    if value not in allowed:
+        raise OptionError(
+            refusal(name, value, f"must be one of {', '.join(allowed)}", "choose one")
+        )
+
+
+def _check_integer(name: str, value: object, smallest: int, remedy: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OperandTypeError(
+            refusal(name, value, f"must be an int, not {type(value).__name__}", remedy)
+        )
+    if value < smallest:
+        raise OptionError(refusal(name, value, f"must be at least {smallest}", remedy))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a scope or a call asks for.
+
+    Attributes
+    ----------
+    precision : "auto" or int
+        Number of moduli, 2 to 49; "auto" is 15.
+    scaling : {"norm", "accurate", "legacy"}
+        Rule of the scaling exponents.
+    engine : {"auto", "cpu", "native"}
+        Who multiplies; "auto" is the fastest engine of this machine, "native" leaves
+        everything to NumPy.
+    strategy : {"always", "performant"}
+        "performant" routes only what is predicted to be faster than native.
+    min_flops : int or None
+        Products of fewer operations (2 m n k of one matrix) stay native; None is the
+        engine's own threshold.
+    local : bool
+        Whether a scope holds for the current context only, not for the process.
+    reproducible : bool
+        Forbids native arithmetic: same bits everywhere.
+    workspace_bytes : int
+        Memory for the workspaces of all running products of the process, bytes.
+    """
+
+    precision: Precision = "auto"
+    scaling: Scaling = "norm"
+    engine: EngineName = "auto"
+    strategy: Strategy = "always"
+    min_flops: int | None = None
+    local: bool = False
+    reproducible: bool = False
+    workspace_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        """Check every field.
+
+        Raises
+        ------
+        OptionError
+            Value out of range, or contradicting options.
+        OperandTypeError
+            Value of the wrong type.
+        """
+        self._check_precision()
+        _check_choice("scaling", self.scaling, Scaling)
+        _check_choice("engine", self.engine, EngineName)
+        _check_choice("strategy", self.strategy, Strategy)
+        if self.min_flops is not None:
+            _check_integer("min_flops", self.min_flops, 0, "0 routes every product")
+        _check_integer(
+            "workspace_bytes",
+            self.workspace_bytes,
+            _SMALLEST_WORKSPACE,
+            "4 MiB suffice for any product, 1 GiB is the default",
+        )
+        for name in ("local", "reproducible"):
+            if not isinstance(getattr(self, name), bool):
+                raise OperandTypeError(
+                    refusal(
+                        name, getattr(self, name), "must be a bool", "True or False"
+                    )
+                )
+        self._check_reproducible()
+
+    def _check_precision(self) -> None:
+        value = self.precision
+        if value == "auto":
+            return
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise OperandTypeError(
+                refusal(
+                    "precision",
+                    value,
+                    'must be "auto" or the number of moduli as an int',
+                    "15 gives FP64 accuracy on ordinary data",
+                )
+            )
+        if not MIN_MODULI <= value <= MAX_MODULI:
+            raise OptionError(
+                refusal(
+                    "precision",
+                    value,
+                    f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli",
+                    "15 gives FP64 accuracy on ordinary data",
+                )
+            )
+
+    def _check_reproducible(self) -> None:
+        if not self.reproducible:
+            return
+        for name, bad in (("engine", "native"), ("strategy", "performant")):
+            if getattr(self, name) == bad:
+                raise OptionError(
+                    refusal(
+                        name,
+                        bad,
+                        "reproducible=True forbids native arithmetic",
+                        "drop one of the two",
+                    )
+                )
+        if self.min_flops:
+            raise OptionError(
+                refusal(
+                    "min_flops",
+                    self.min_flops,
+                    "reproducible=True routes every product",
+                    "leave min_flops out",
+                )
+            )
+
+    @property
+    def num_moduli(self) -> int:
+        """N of the contract that `precision` stands for."""
+        return AUTO_MODULI if self.precision == "auto" else self.precision
+
+    def with_changes(self, **changes: Any) -> Options:
+        """Return a copy with every option changed that is not None.
+
+        Parameters
+        ----------
+        **changes : object
+            Fields of this class; None keeps the value.
+
+        Returns
+        -------
+        Options
+            Checked anew.
+        """
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **given) if given else self
+
+
+@dataclass(frozen=True)
+class Config:
+    """Process-wide settings.
+
+    Attributes
+    ----------
+    options : Options
+        Defaults of every scope and call.
+    threads : int or None
+        Threads of the CPU engine's elementwise stages; None is all cores.
+    hooks : frozenset of str or None
+        Hooks that may be installed; None is all.
+    """
+
+    options: Options = Options()
+    threads: int | None = None
+    hooks: frozenset[str] | None = None
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(
+            refusal(name, text, "must be an integer", "write digits only")
+        ) from None
+
+
+def _flag(name: str, text: str) -> bool:
+    if text in {"0", "1"}:
+        return text == "1"
+    raise OptionError(refusal(name, text, "must be 0 or 1", "unset it for 0"))
+
+
+def _option_from_text(field: str, name: str, text: str) -> Any:
+    if field in {"min_flops", "workspace_bytes"}:
+        return _number(name, text)
+    if field in {"local", "reproducible"}:
+        return _flag(name, text)
+    if field == "precision" and text != "auto":
+        return _number(name, text)
+    return text
+
+
+_PREFIX = "NP_OZAKI_"
+_OTHER = {"NP_OZAKI_THREADS", "NP_OZAKI_HOOKS", "NP_OZAKI_REQUIRE_GPU"}
+
+
+def _hooks_from_text(text: str) -> frozenset[str] | None:
+    names = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if names == {"all"}:
+        return None
+    if names == {"none"}:
+        return frozenset()
+    unknown = names - {"matmul"}
+    if unknown or not names:
+        raise OptionError(
+            refusal(
+                "NP_OZAKI_HOOKS",
+                text,
+                "must be all, none, or names of hooks with commas between: matmul",
+                "unset it for all",
+            )
+        )
+    return names
+
+
+def read_config(environment: Mapping[str, str]) -> Config:
+    """Return the settings that an environment asks for.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        As `os.environ`.
+
+    Returns
+    -------
+    Config
+        Defaults where a variable is missing or empty.
+
+    Raises
+    ------
+    OptionError, OperandTypeError
+        A variable has a value that cannot be used; the message names it.
+    """
+    given = {
+        name: text
+        for name, text in environment.items()
+        if name.startswith(_PREFIX) and text
+    }
+    variables = {f"{_PREFIX}{f.name.upper()}": f.name for f in fields(Options)}
+    options = {}
+    for name, field in variables.items():
+        if name in given:
+            options[field] = _option_from_text(field, name, given[name])
+            try:
+                Options(**{field: options[field]})
+            except (OptionError, OperandTypeError) as error:
+                raise type(error)(f"{name}: {error}") from None
+    threads = None
+    if "NP_OZAKI_THREADS" in given:
+        threads = _number("NP_OZAKI_THREADS", given["NP_OZAKI_THREADS"])
+        _check_integer("NP_OZAKI_THREADS", threads, 1, "unset it for all cores")
+    hooks = None
+    if "NP_OZAKI_HOOKS" in given:
+        hooks = _hooks_from_text(given["NP_OZAKI_HOOKS"])
+    for name in sorted(given.keys() - variables.keys() - _OTHER):
+        warnings.warn(
+            f"{name} is no variable of np_ozaki; known are "
+            f"{', '.join(sorted(variables.keys() | _OTHER))}",
+            OzakiWarning,
+            stacklevel=2,
+        )
+    return Config(Options(**options), threads, hooks)
+
+
+@functools.cache
+def config() -> Config:
+    """Return the process's settings, read from the environment once.
+
+    Returns
+    -------
+    Config
+        The same object at every call.
+    """
+    return read_config(os.environ)

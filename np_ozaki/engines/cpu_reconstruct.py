@@ -1,0 +1,233 @@
+"""Stage 4: from residue products to float64, with one rounding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.engines.cpu_exponents import Exponents
+from np_ozaki.engines.cpu_residues import reduce_balanced
+from np_ozaki.engines.parallel import Block, blocks, run_blocks
+from np_ozaki.engines.residue_system import (
+    HEAD_SPLIT_BITS,
+    LIMB_BITS,
+    ResidueSystem,
+    balanced_limbs,
+)
+from np_ozaki.engines.rounding import add_term, two_sum
+from np_ozaki.numerics.moduli import modulus_product, product_bound
+
+__all__ = ["reconstruct"]
+
+Array = NDArray[np.float64]
+
+_UNIT = 2.0**LIMB_BITS
+_HEAD_PIECE_BITS = 18
+_PLAIN_EXPONENT = 450
+"""C' < 2^342, so two factors within 2^-450..2^450 neither over- nor underflow early."""
+
+_SMALLEST = -1074
+_SMALLEST_NORMAL = -1022
+
+
+def _limbs_of_remainder(products: Array, system: ResidueSystem) -> list[Array]:
+    """Return the limbs of D = C' - h 2^s, lowest first, from reduced products.
+
+    `products` holds gamma_l; D = sum gamma_l (Q / p_l) - K Q with the integer K that
+    brings it into (-Q/2, Q/2).  All sums but the quotient's are exact in any order.
+    """
+    shape = products.shape[1:]
+    sums = np.matmul(system.weights, products.reshape(len(system.moduli), -1))
+    *limbs, quotient = (row.reshape(shape) for row in sums)
+    fold = np.rint(quotient)
+    for limb, unit in zip(limbs, system.product_limbs, strict=True):
+        limb -= fold * unit
+    if system.wraps:
+        quotient -= fold
+        near = np.abs(quotient) > 0.5 - 2.0**-20
+        if near.any():
+            _wrap(limbs, near, system.num_moduli)
+    return limbs
+
+
+def _carry(limbs: list[Array]) -> None:
+    """Bring all limbs but the highest into [-2^29, 2^29], in place."""
+    for low, high in itertools.pairwise(limbs):
+        carry = np.rint(low * (1 / _UNIT))
+        high += carry
+        carry *= _UNIT
+        low -= carry
+
+
+def _sign(limbs: list[Array]) -> Array:
+    """Return the sign of the integers that limbs stand for."""
+    _carry(limbs)
+    sign = np.zeros_like(limbs[0])
+    for limb in limbs:
+        # The highest nonzero limb outweighs all below it.
+        sign = np.where(limb != 0, np.sign(limb), sign)
+    return sign
+
+
+def _wrap(limbs: list[Array], near: NDArray[np.bool_], num_moduli: int) -> None:
+    """Bring entries near +-P/2 exactly into [-(P // 2), (P - 1) // 2]."""
+    product, count = modulus_product(num_moduli), len(limbs)
+    part = [limb[near] for limb in limbs]
+    for sign, edge in ((1, product_bound(num_moduli)), (-1, -(product // 2))):
+        beyond = [
+            limb - e for limb, e in zip(part, balanced_limbs(edge, count), strict=True)
+        ]
+        outside = _sign(beyond) == sign
+        for limb, unit in zip(part, balanced_limbs(product, count), strict=True):
+            limb -= sign * outside * float(unit)
+    for limb, fixed in zip(limbs, part, strict=True):
+        limb[near] = fixed
+
+
+def _sum_terms(
+    limbs: list[Array], head: Array | None, shift: int
+) -> tuple[Array, Array]:
+    """Return the pair that stands for sum limbs_i 2^(30 i) + head 2^shift."""
+    if len(limbs) > 3:
+        # More than 106 bits: make terms that do not overlap, head included.
+        if head is not None:
+            limbs = _absorb_head(limbs, head, shift)
+            head = None
+        _carry(limbs)
+    if len(limbs) == 1:
+        high, low = limbs[0], np.zeros_like(limbs[0])
+    else:
+        high, low = two_sum(limbs[1] * _UNIT, limbs[0])
+    for i, limb in enumerate(limbs[2:], start=2):
+        high, low = add_term(limb * 2.0 ** (LIMB_BITS * i), high, low)
+    if head is not None:
+        high, low = add_term(head * 2.0**shift, high, low)
+    return high, low
+
+
+def _absorb_head(limbs: list[Array], head: Array, shift: int) -> list[Array]:
+    """Add head 2^shift, cut to pieces of 18 bits, to the limbs."""
+    limbs = limbs + [
+        np.zeros_like(head) for _ in range((shift + 56) // LIMB_BITS + 2 - len(limbs))
+    ]
+    rest = head.copy()
+    for i in (2, 1, 0):
+        unit = 2.0 ** (_HEAD_PIECE_BITS * i)
+        piece = np.rint(rest * (1 / unit))
+        rest -= piece * unit
+        index, bits = divmod(shift + _HEAD_PIECE_BITS * i, LIMB_BITS)
+        limbs[index] += piece * 2.0**bits
+    return limbs
+
+
+def _positive_zero(x: Array) -> Array:
+    """Turn -0 to +0 in place: C' = 0 gives +0 whatever signs its terms had."""
+    x += 0.0
+    return x
+
+
+def _unscale(high: Array, low: Array, exponent: Exponents) -> Array:
+    """Return (high + low) 2^exponent, rounded once, for any exponents."""
+    exponent = exponent.astype(np.int32)
+    result = _positive_zero(high + low)
+    scaled = np.ldexp(result, exponent)
+    # The contract rounds once: a subnormal result is rounded at 2^-1074, not before.
+    tiny = np.frexp(result)[1] + exponent <= _SMALLEST_NORMAL
+    tiny &= result != 0
+    if tiny.any():
+        high, low, exponent = high[tiny], low[tiny], exponent[tiny]
+        place = np.clip(_SMALLEST - exponent, 0, 400)
+        # Below 2^(52 + place), so adding that (of one sign) makes 2^place the last bit;
+        # it is an even multiple, so ties still go to even.
+        anchor = np.copysign(np.ldexp(1.0, 52 + place), result[tiny])
+        moved, rest = add_term(anchor, high, low)
+        rounded = np.ldexp((moved + rest) - anchor, exponent)
+        scaled[tiny] = np.copysign(rounded, result[tiny])
+    return cast("Array", scaled)
+
+
+def reconstruct(
+    products: Array,
+    mu: Exponents,
+    nu: Exponents,
+    system: ResidueSystem,
+    out: Array,
+    threads: int,
+) -> None:
+    """Write C = round(C' 2^-(mu + nu)) to `out`.
+
+    Parameters
+    ----------
+    products : (num_planes, batch, m, n) ndarray of float64
+        From the residue GEMMs.
+    mu : (batch, m) or (1, m) ndarray of int64
+        Exponents of A's rows.
+    nu : (batch, n) or (1, n) ndarray of int64
+        Exponents of B's columns.
+    system : ResidueSystem
+        As for the operands.
+    out : (batch, m, n) ndarray of float64
+        Result, any strides.
+    threads : int
+        Threads for the pass over the entries.
+    """
+    rows, columns = mu[:, :, np.newaxis], nu[:, np.newaxis, :]
+    # Factors that neither over- nor underflow on the way serve ordinary data.
+    plain = _within(mu) and _within(nu)
+    factors = (np.ldexp(1.0, -rows), np.ldexp(1.0, -columns)) if plain else None
+
+    def work(share: Sequence[Block]) -> None:
+        for block in share:
+            high, low = _exact_pair(products, block, system)
+            of_rows = (_of_batch(block[0], mu), block[1])
+            of_columns = (_of_batch(block[0], nu), slice(None), block[2])
+            if factors is None:
+                exponent = -(rows[of_rows] + columns[of_columns])
+                exponent = np.broadcast_to(exponent, high.shape)
+                out[block] = _unscale(high, low, exponent)
+            else:
+                result = _positive_zero(high + low)
+                result *= factors[0][of_rows]
+                np.multiply(result, factors[1][of_columns], out=out[block])
+
+    run_blocks(work, blocks(out.shape), threads)
+
+
+def _within(exponents: Exponents) -> bool:
+    return bool(np.maximum.reduce(np.abs(exponents), axis=None) <= _PLAIN_EXPONENT)
+
+
+def _of_batch(part: slice, x: NDArray[Any]) -> slice:
+    return part if x.shape[0] > 1 else slice(None)
+
+
+def _exact_pair(
+    products: Array, block: Block, system: ResidueSystem
+) -> tuple[Array, Array]:
+    """Return C' of one block as a pair that one addition rounds correctly."""
+    head: Array | None = None
+    if system.has_head:
+        head = products[(0, *block)] * 2.0**-system.head_shift
+        np.rint(head, out=head)
+        if not system.moduli:
+            return head, np.zeros_like(head)
+    value = products[(slice(int(system.has_head), None), *block)]
+    scratch = np.empty(value.shape)
+    if head is None:
+        value = value.copy()
+    else:
+        split = 2.0**HEAD_SPLIT_BITS
+        upper = np.rint(head * (1 / split))
+        np.multiply(system.head_high, upper, out=scratch)
+        value = value - scratch
+        upper *= split
+        np.subtract(head, upper, out=upper)
+        np.multiply(system.head_low, upper, out=scratch)
+        value -= scratch
+    reduce_balanced(value, system, scratch)
+    limbs = _limbs_of_remainder(value, system)
+    return _sum_terms(limbs, head, system.head_shift)

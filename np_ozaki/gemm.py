@@ -1,0 +1,292 @@
+"""From validated operands to a result: the one function that every route calls."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki import context, hooks
+from np_ozaki.config import Options, config
+from np_ozaki.engines.base import Engine, Outcome
+from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.errors import OperandTypeError, ShapeError, refusal
+from np_ozaki.plan import CPU_MIN_FLOPS
+from np_ozaki.stats import CallInfo
+
+__all__ = ["matmul_arrays", "min_flops", "native_reason", "product", "signal"]
+
+Array = NDArray[np.float64]
+
+_NO_OUTCOME = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
+
+
+@functools.cache
+def _cpu_engine() -> CpuEngine:
+    return CpuEngine(config().threads)
+
+
+def _engine() -> Engine:
+    """Return the engine of ``engine="auto"`` and of the names that are not native."""
+    return _cpu_engine()
+
+
+def min_flops(options: Options) -> int:
+    """Return the smallest product that a scope routes, in operations.
+
+    Parameters
+    ----------
+    options : Options
+        The scope's.
+
+    Returns
+    -------
+    int
+        2 m n k of one matrix.
+    """
+    if options.reproducible:
+        return 0
+    return CPU_MIN_FLOPS if options.min_flops is None else options.min_flops
+
+
+def native_reason(options: Options) -> str | None:
+    """Return why no product is routed under these options, or None.
+
+    Parameters
+    ----------
+    options : Options
+        The scope's or the call's.
+
+    Returns
+    -------
+    str or None
+        Reason for the counters.
+    """
+    if options.engine == "native":
+        return 'engine="native"'
+    if options.strategy == "performant":
+        return 'strategy="performant": the CPU engine is slower than native'
+    return None
+
+
+def product(
+    a: Array, b: Array, out: Array, *, route: str, options: Options
+) -> tuple[CallInfo, Outcome]:
+    """Multiply stacks of matrices and count the call.
+
+    Parameters
+    ----------
+    a : (batch, m, k) ndarray of float64
+        Any strides; batch 1 broadcasts.
+    b : (batch, k, n) ndarray of float64
+        Any strides; batch 1 broadcasts.
+    out : (batch, m, n) ndarray of float64
+        Overwritten; must not overlap an operand.
+    route : str
+        Name for the counters.
+    options : Options
+        Precision, scaling, engine.
+
+    Returns
+    -------
+    CallInfo
+        What happened, as recorded.
+    Outcome
+        Floating-point exceptions, for the route to report.
+    """
+    batch, m, n = out.shape
+    k = a.shape[2]
+    reason = native_reason(options)
+    if reason is not None:
+        with hooks.unrouted():
+            np.matmul(a, b, out=out)
+        info = CallInfo(route, "native", batch, m, n, k, fallback=reason)
+        context.record(info)
+        return info, _NO_OUTCOME
+    engine = _engine()
+    alone = a.shape[0] == b.shape[0] == 1 < batch
+    outcome = engine.matmul(
+        a,
+        b,
+        out[:1] if alone else out,
+        num_moduli=options.num_moduli,
+        scaling=options.scaling,
+        workspace_bytes=options.workspace_bytes,
+    )
+    if alone:
+        # Both operands are repeated, as broadcasting may ask for: one product is all.
+        out[1:] = out[:1]
+    info = CallInfo(
+        route,
+        engine.name,
+        batch,
+        m,
+        n,
+        k,
+        num_moduli=options.num_moduli,
+        scaling=options.scaling,
+        workspace_bytes=outcome.workspace_bytes,
+        tiles=outcome.tiles,
+    )
+    context.record(info)
+    return info, outcome
+
+
+def signal(outcome: Outcome) -> None:
+    """Raise the floating-point exceptions of a product under NumPy's own rules.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        From `product`.
+
+    Notes
+    -----
+    A one-entry native product that overflows, or is invalid, lets `numpy.errstate`
+    decide between silence, a warning, a call and an error, with matmul's name in it.
+    """
+    with hooks.unrouted():
+        for happened, x, y in (
+            (outcome.overflow, 1e300, 1e300),
+            (outcome.invalid, np.inf, 0.0),
+        ):
+            if happened:
+                np.matmul(np.array([[x]]), np.array([[y]]))
+
+
+def _stack(x: Array, batch: tuple[int, ...]) -> Array:
+    """Return (..., r, c) as (1, r, c) where one matrix serves all, else (batch, r, c).
+
+    The reshape copies only where batch dimensions are broadcast in part.
+    """
+    core = x.shape[-2:]
+    if math.prod(x.shape[:-2]) == 1:
+        return x.reshape(1, *core)
+    return np.broadcast_to(x, (*batch, *core)).reshape(math.prod(batch), *core)
+
+
+def _shape_error(a: NDArray[Any], b: NDArray[Any]) -> ShapeError:
+    return ShapeError(
+        f"a.shape={a.shape}, b.shape={b.shape}: the last axis of a and the "
+        "second-to-last (or only) axis of b must have equal length, and the axes "
+        "before them must broadcast; transpose or reshape one of them"
+    )
+
+
+def matmul_arrays(
+    a: Array, b: Array, out: NDArray[Any] | None, *, route: str, options: Options
+) -> tuple[Any, CallInfo]:
+    """Multiply under the shape rules of `numpy.matmul`.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64
+        1-D or more, any strides.
+    out : ndarray or None
+        Where to write; may overlap the operands.
+    route : str
+        Name for the counters.
+    options : Options
+        Precision, scaling, engine.
+
+    Returns
+    -------
+    result : ndarray of float64 or numpy.float64
+        A scalar for two vectors; `out` itself if given.
+    CallInfo
+        What happened.
+
+    Raises
+    ------
+    ShapeError
+        Operands, or `out`, do not fit.
+    OperandTypeError
+        float64 cannot be cast to `out` under the rule "same_kind".
+    """
+    if not a.ndim or not b.ndim:
+        which, value = ("a", a) if not a.ndim else ("b", b)
+        raise ShapeError(
+            refusal(which, value, "a scalar is no matrix operand", "multiply with *")
+        )
+    left = a[np.newaxis, :] if a.ndim == 1 else a
+    right = b[:, np.newaxis] if b.ndim == 1 else b
+    if left.shape[-1] != right.shape[-2]:
+        raise _shape_error(a, b)
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError:
+        raise _shape_error(a, b) from None
+    core = (left.shape[-2], right.shape[-1])
+    shape = batch + core[:1] * (a.ndim > 1) + core[1:] * (b.ndim > 1)
+    direct = _can_write(out, shape, a, b)
+    if direct:
+        assert out is not None  # noqa: S101 - implied by `direct`, told to the type checker
+        result = out
+    else:
+        _check_out(out, shape)
+        result = np.empty(shape)
+    stacked = result.reshape(math.prod(batch), *core)
+    info, outcome = product(
+        _stack(left, batch), _stack(right, batch), stacked, route=route, options=options
+    )
+    if direct and not np.may_share_memory(stacked, result):
+        result[...] = stacked.reshape(shape)
+    signal(outcome)
+    if out is None:
+        return (result if shape else result[()]), info
+    if not direct:
+        np.copyto(out, result, casting="same_kind")
+    return out, info
+
+
+def _can_write(
+    out: NDArray[Any] | None, shape: tuple[int, ...], a: Array, b: Array
+) -> bool:
+    """Return whether the engine may write into `out` itself."""
+    return (
+        out is not None
+        and type(out) is np.ndarray
+        and out.dtype == np.float64
+        and out.dtype.isnative
+        and out.flags.aligned
+        and out.flags.writeable
+        and out.shape == shape
+        and not np.may_share_memory(out, a)
+        and not np.may_share_memory(out, b)
+    )
+
+
+def _check_out(out: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
+    """Refuse an `out` that the result cannot be copied to, before any work."""
+    if out is None:
+        return
+    if not isinstance(out, np.ndarray):
+        raise OperandTypeError(
+            refusal(
+                "out", type(out).__name__, "must be an ndarray", "np.empty makes one"
+            )
+        )
+    if not np.can_cast(np.float64, out.dtype, casting="same_kind"):
+        raise OperandTypeError(
+            refusal(
+                "out.dtype",
+                out.dtype.name,
+                "float64 results cannot be cast to it (casting='same_kind')",
+                "pass a float64 array",
+            )
+        )
+    if not out.flags.writeable:
+        raise ShapeError(
+            refusal("out", "read-only", "must be writeable", "pass a copy")
+        )
+    fits = out.ndim >= len(shape) and all(
+        map(operator.eq, out.shape[out.ndim - len(shape) :], shape)
+    )
+    if not fits:
+        raise ShapeError(
+            refusal("out.shape", out.shape, f"the result has {shape}", "match it")
+        )

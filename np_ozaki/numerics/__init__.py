@@ -1,0 +1,1 @@
+"""The mathematics of the contract in exact integers: moduli, budget, bounds."""

@@ -1,0 +1,430 @@
+"""Rigorous bounds of the error of one product, computed in float64.
+
+All functions round outward: whatever the data, exponents and summation order, the
+returned number is not below the quantity it names; it is infinite where that exceeds
+the range.  Norms are taken of rows divided by a power of two, so neither large nor
+subnormal operands spoil them.  Only elementwise operations are used, no BLAS, so the
+analysis holds on every machine and no routed product is ever called.
+
+Notation: mu and nu are the exponents of a product, ``A' = round(A * 2**mu)`` its
+integers, ``dA = A - A' * 2**-mu`` what rounding removed, h = 1/2 for rounding to
+nearest and 1 for truncation, u = 2**-53.  C is the product before any BLAS alpha or
+beta, computed without CRT wrap (scaling "legacy" does not guarantee that).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from np_ozaki.errors import OptionError, ShapeError, refusal
+
+__all__ = [
+    "conventional_bound",
+    "error_bound",
+    "exponent_bound",
+    "residual_bound",
+    "rounding_bound",
+]
+
+_Float = npt.NDArray[np.float64]
+_Int = npt.NDArray[np.intc]
+
+# Above the relative error of the few operations that follow a norm.
+_OUTWARD = 1.0 + 2.0**-50
+_SMALLEST_NORMAL = 2.0**-1022
+
+
+class _Scaled(NamedTuple):
+    """Nonnegative numbers ``value * 2**exponent``; value is 0 or at least 1/4."""
+
+    value: _Float
+    exponent: _Int
+
+
+class _Product(NamedTuple):
+    """Checked arguments: rows of A, columns of B as rows, and their exponents."""
+
+    rows: _Float
+    columns: _Float
+    mu: _Int
+    nu: _Int
+
+
+def exponent_bound(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    mu: npt.ArrayLike,
+    nu: npt.ArrayLike,
+    truncated: bool = False,
+) -> _Float:
+    """Bound the error of the integers from the exponents and 1-norms alone.
+
+    Tight for data of wide range; O(mk + kn + mn).
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+    mu : array_like of int, shape (m,)
+        Exponents of the rows of A.
+    nu : array_like of int, shape (n,)
+        Exponents of the columns of B.
+    truncated : bool, optional
+        Integers were rounded toward zero instead of to nearest.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(C' * 2**-(mu + nu) - A @ B)``.
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  ``AB - (A - dA)(B - dB) = dA B + A dB - dA dB`` and
+    ``abs(dA_ih) <= h * 2**-mu_i``, so the three terms are at most
+    ``h * 2**-mu_i * norm1(b_j)``, ``h * 2**-nu_j * norm1(a_i)`` and
+    ``h**2 * k * 2**-(mu_i + nu_j)``.  With truncation ``abs(A - dA) <= abs(A)``, and
+    ``dA B + (A - dA) dB`` needs no third term.  (Error analysis as in arXiv
+    2602.02549.)
+    """
+    with np.errstate(all="ignore"):
+        return _exponent_bound(_checked(a, b, mu, nu), truncated)
+
+
+def residual_bound(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    mu: npt.ArrayLike,
+    nu: npt.ArrayLike,
+    truncated: bool = False,
+) -> _Float:
+    """Bound the error of the integers from what rounding actually removed.
+
+    Tight for data of uniform size, and zero where nothing was rounded;
+    O(mk + kn + mn).
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+    mu : array_like of int, shape (m,)
+        Exponents of the rows of A.
+    nu : array_like of int, shape (n,)
+        Exponents of the columns of B.
+    truncated : bool, optional
+        Integers were rounded toward zero instead of to nearest.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(C' * 2**-(mu + nu) - A @ B)``.
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  By Cauchy-Schwarz the terms of ``dA B + A dB - dA dB`` are at most
+    ``norm(da_i) * norm(b_j)``, ``norm(a_i) * norm(db_j)`` and
+    ``norm(da_i) * norm(db_j)``.  With truncation ``abs(A - dA) <= abs(A)``, and
+    ``dA B + (A - dA) dB`` needs no third term.  Residuals are exact in float64 but
+    for those below 2**-1022 units, which are rounded up.
+    """
+    with np.errstate(all="ignore"):
+        return _residual_bound(_checked(a, b, mu, nu), truncated)
+
+
+def rounding_bound(c: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike) -> _Float:
+    """Bound the error of the one rounding of ``V = C' * 2**-(mu + nu)`` to C.
+
+    Parameters
+    ----------
+    c : array_like of float64, shape (m, n)
+        The product; infinities are allowed, NaN is not.
+    mu : array_like of int, shape (m,)
+        Exponents of the rows of A, or any others with which C' is an integer.
+    nu : array_like of int, shape (n,)
+        Exponents of the columns of B, likewise.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(C - V)``: zero where C is V for certain, infinite where C is.
+
+    Raises
+    ------
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  Rounding to nearest errs by half a unit in the last place of C: at most
+    u * abs(C) if C is normal, 2**-1075 if it is subnormal or zero.  The double after
+    fl(u * abs(C)) exceeds both.  If mu + nu <= 1074 and abs(C) * 2**(mu + nu) < 2**53,
+    then ``abs(C') < 2**53`` (a larger C' would have been rounded to at least 2**53
+    units), and such an integer multiple of a power of two not below 2**-1074 is a
+    double.
+    """
+    c = np.asarray(c, dtype=np.float64)
+    mu, nu = np.asarray(mu, dtype=np.intc), np.asarray(nu, dtype=np.intc)
+    if c.shape != mu.shape + nu.shape or c.ndim != 2:
+        raise _shape_error("c", c.shape, "shape (len(mu), len(nu))")
+    with np.errstate(all="ignore"):
+        shift = np.add.outer(mu, nu)
+        size = np.abs(c)
+        exact = (shift <= 1074) & (np.ldexp(size, shift) < 2.0**53)
+        bound = np.nextafter(size * 2.0**-53, np.inf)
+        return np.where(exact, 0.0, bound)
+
+
+def error_bound(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c: npt.ArrayLike,
+    mu: npt.ArrayLike,
+    nu: npt.ArrayLike,
+    truncated: bool = False,
+) -> _Float:
+    """Bound the whole error of a computed product, entry by entry.
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+    c : array_like of float64, shape (m, n)
+        The product that the contract gives for these exponents.
+    mu : array_like of int, shape (m,)
+        Exponents of the rows of A.
+    nu : array_like of int, shape (n,)
+        Exponents of the columns of B.
+    truncated : bool, optional
+        Integers were rounded toward zero instead of to nearest.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(C - A @ B)``; infinite where C or the bound overflows.
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  With ``V = C' * 2**-(mu + nu)``, ``abs(C - AB) <= abs(V - AB) +
+    abs(C - V)``.  The first part is at most the smaller of `exponent_bound` and
+    `residual_bound`, the second at most `rounding_bound`.  If all entries of a row of
+    A are multiples of 2**l, those of ``A' * 2**-mu`` are multiples of
+    ``2**-min(mu, -l)``, which takes the place of mu there: a product of integers
+    below 2**53 has bound zero.
+    """
+    product = _checked(a, b, mu, nu)
+    with np.errstate(all="ignore"):
+        # All rows of A' * 2**-mu are multiples of this power of two, and so on.
+        row_units = np.minimum(product.mu, -_least_exponents(product.rows))
+        column_units = np.minimum(product.nu, -_least_exponents(product.columns))
+        rounding = rounding_bound(c, row_units, column_units)
+        by_exponents = _exponent_bound(product, truncated)
+        by_residuals = _residual_bound(product, truncated)
+        return (np.minimum(by_exponents, by_residuals) + rounding) * _OUTWARD
+
+
+def conventional_bound(a: npt.ArrayLike, b: npt.ArrayLike) -> _Float:
+    """Bound the error of any conventional float64 product.
+
+    This is what FP64 GEMM is guaranteed to keep to, with or without FMA and in any
+    order of summation, as long as nothing overflows.
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``k * u * abs(A) @ abs(B) + k * 2**-1074``.
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  A sum of k products errs by at most k * u times the sum of their
+    magnitudes, for every k and order (Jeannerod and Rump, SIAM J. Matrix Anal. Appl.
+    34, 2013), plus 2**-1075 for each product that underflows.  Here rows and columns
+    are first divided by powers of two above their largest entries, so the scaled sum
+    cannot overflow.  If no scaled product can be below 2**-1000, it errs by k * u,
+    less than the factor applied; else also by at most k * 2**-1073, less than the
+    k * 2**-1000 added.  Either way it is zero or a normal number.
+    """
+    a, b = _operands(a, b)
+    k = a.shape[1]
+    with np.errstate(all="ignore"):
+        rows, row_exponents = _normalised(a)
+        columns, column_exponents = _normalised(b.T)
+        # Rank-one updates, K-major: no routed product, no BLAS.
+        total = np.zeros((a.shape[0], b.shape[1]))
+        buffer = np.empty_like(total)
+        for row_entries, column_entries in zip(rows.T, columns.T, strict=True):
+            np.multiply.outer(row_entries, column_entries, out=buffer)
+            total += buffer
+        row_least = rows.min(axis=1, initial=np.inf, where=a != 0.0)
+        column_least = columns.min(axis=1, initial=np.inf, where=b.T != 0.0)
+        may_underflow = np.multiply.outer(row_least, column_least) < 2.0**-1000
+        total += np.where(may_underflow, k * 2.0**-1000, 0.0)
+        exponents = np.add.outer(row_exponents, column_exponents) - 53
+        bound = np.nextafter(np.ldexp(total * (k * _outward(k)), exponents), np.inf)
+        underflow = k * 2.0**-1074
+        upper: _Float = (np.where(total > 0.0, bound, 0.0) + underflow) * _OUTWARD
+        return upper
+
+
+def _exponent_bound(product: _Product, truncated: bool) -> _Float:
+    rows, columns, mu, nu = product
+    k = rows.shape[1]
+    h = 1.0 if truncated else 0.5
+    a_unit = _Scaled(np.full(len(mu), h), -mu)
+    b_unit = _Scaled(np.full(len(nu), h), -nu)
+    bound = _outer(a_unit, _norm1(columns)) + _outer(_norm1(rows), b_unit)
+    if k and not truncated:
+        bound += _outer(_Scaled(np.full(len(mu), h * k), -mu), b_unit)
+    return bound * _OUTWARD
+
+
+def _residual_bound(product: _Product, truncated: bool) -> _Float:
+    rows, columns, mu, nu = product
+    a_rest = _norm2(_residuals(rows, mu, truncated), -mu)
+    b_rest = _norm2(_residuals(columns, nu, truncated), -nu)
+    bound = _outer(a_rest, _norm2(columns)) + _outer(_norm2(rows), b_rest)
+    if not truncated:
+        bound += _outer(a_rest, b_rest)
+    return bound * _OUTWARD
+
+
+def _residuals(vectors: _Float, exponents: _Int, truncated: bool) -> _Float:
+    """Return ``abs(x - round(x))`` for ``x = vectors * 2**exponents``, rounded up.
+
+    From 2**53 on (and where x overflows) x is an integer.  Below, the subtraction is
+    exact.  Only a subnormal x can differ from ``vectors * 2**exponents``, by 2**-1075
+    at most.
+    """
+    x = np.ldexp(vectors, exponents[:, np.newaxis])
+    rest = np.abs(x - (np.trunc(x) if truncated else np.rint(x)))
+    size = np.abs(x)
+    inexact = (size < _SMALLEST_NORMAL) & (vectors != 0.0)
+    rest = np.where(inexact, np.nextafter(rest, 1.0), rest)
+    return np.where(size < 2.0**53, rest, 0.0)
+
+
+def _least_exponents(vectors: _Float) -> _Int:
+    """Return l such that all entries of a vector are multiples of 2**l."""
+    fractions, exponents = np.frexp(vectors)
+    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    lowest = (mantissas & -mantissas).astype(np.float64)
+    least = exponents - 53 + np.frexp(lowest)[1] - 1
+    # A zero vector is a multiple of anything; any power above the range will do.
+    nonzero = vectors != 0.0
+    return np.asarray(least.min(axis=1, initial=2000, where=nonzero), dtype=np.intc)
+
+
+def _normalised(vectors: _Float) -> tuple[_Float, _Int]:
+    """Return magnitudes below 1 and exponents e with ``abs(x) == value * 2**e``.
+
+    The largest value of a vector is at least 1/2; values below 2**-1022 are off by
+    up to 2**-1075, which is nothing beside that.
+    """
+    largest = np.abs(vectors).max(axis=1, initial=0.0)
+    exponents = np.frexp(largest)[1].astype(np.intc)
+    return np.abs(np.ldexp(vectors, -exponents[:, np.newaxis])), exponents
+
+
+def _outward(k: int) -> float:
+    """Return a factor above the relative error of a sum of k products."""
+    return 1.0 + (k + 8) * 2.0**-52
+
+
+def _norm1(vectors: _Float) -> _Scaled:
+    """Return the 1-norms, rounded up."""
+    values, exponents = _normalised(vectors)
+    return _Scaled(values.sum(axis=1) * _outward(vectors.shape[1]), exponents)
+
+
+def _norm2(vectors: _Float, exponents: _Int | None = None) -> _Scaled:
+    """Return the 2-norms of ``vectors * 2**exponents``, rounded up."""
+    values, own = _normalised(vectors)
+    squares = np.square(values).sum(axis=1) * _outward(vectors.shape[1])
+    return _Scaled(np.sqrt(squares), own if exponents is None else own + exponents)
+
+
+def _outer(left: _Scaled, right: _Scaled) -> _Float:
+    """Return the products of all pairs, rounded up; a zero factor gives zero."""
+    values = np.multiply.outer(left.value, right.value)
+    exponents = np.add.outer(left.exponent, right.exponent)
+    bound = np.nextafter(np.ldexp(values * _OUTWARD, exponents), np.inf)
+    return np.where(values > 0.0, bound, 0.0)
+
+
+def _operands(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[_Float, _Float]:
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    for name, x in (("a", a), ("b", b)):
+        if x.ndim != 2:
+            raise _shape_error(name, x.shape, "an operand has two dimensions")
+        if not np.isfinite(x).all():
+            raise OptionError(
+                refusal(
+                    name,
+                    "non-finite entries",
+                    "only finite products have an error",
+                    "leave those rows and columns out",
+                )
+            )
+    if a.shape[1] != b.shape[0]:
+        raise _shape_error("b", b.shape, f"A has {a.shape[1]} columns")
+    return a, b
+
+
+def _checked(
+    a: npt.ArrayLike, b: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike
+) -> _Product:
+    a, b = _operands(a, b)
+    mu, nu = np.asarray(mu, dtype=np.intc), np.asarray(nu, dtype=np.intc)
+    if mu.shape != a.shape[:1]:
+        raise _shape_error("mu", mu.shape, f"A has {a.shape[0]} rows")
+    if nu.shape != b.shape[1:]:
+        raise _shape_error("nu", nu.shape, f"B has {b.shape[1]} columns")
+    return _Product(a, np.ascontiguousarray(b.T), mu, nu)
+
+
+def _shape_error(argument: str, shape: tuple[int, ...], limit: str) -> ShapeError:
+    return ShapeError(
+        refusal(argument, shape, limit, "pass operands that fit each other")
+    )

@@ -1,0 +1,336 @@
+"""How many moduli a product needs, and what a number of moduli guarantees.
+
+Everything here is known before any data are seen, or from a number or two about
+them; `np_ozaki.numerics.bounds` bounds the error of one given product instead.
+
+The equations, with P the product of the N moduli, M = (P - 1) // 2 and the scaling
+rule "norm":
+
+* ``2 * sum(abs(A') * abs(B')) <= P - 1`` makes the CRT unique (arXiv 2504.08009);
+  rows of A' and columns of B' of 2-norm at most sqrt(M) satisfy it by Cauchy-Schwarz
+  (arXiv 2606.29129).
+* The exponent mu of a row a is the largest for which the contract's norm fits, hence
+  ``2**-mu <= 2 * phi * norm(a) / sqrt(M)``.  The contract rounds every entry of a row
+  up to w bits before it takes the norm, so phi = 1 + sqrt(k) * 2**(1 - w), at most
+  1.001 for N >= 7 and k <= 1024; where even w bits can exceed M it gives one bit more
+  away, and phi doubles.
+* Rounding to nearest moves an entry by at most 2**-mu / 2.  Summed over k, as in the
+  error analysis of arXiv 2602.02549, the product moves by at most
+  ``((1 + delta)**2 - 1) * norm(a_i) * norm(b_j)`` with delta = phi * sqrt(k / M).
+"""
+
+from __future__ import annotations
+
+import math
+
+from np_ozaki.errors import OptionError, refusal
+from np_ozaki.numerics.moduli import (
+    MAX_MODULI,
+    MIN_MODULI,
+    check_num_moduli,
+    log2_modulus_product,
+    product_bound,
+    scaling_bits,
+)
+from np_ozaki.numerics.reference import norm_width
+
+__all__ = [
+    "effective_bits",
+    "moduli_for_bits",
+    "moduli_for_target",
+    "relative_error_bound",
+    "required_bits",
+    "required_moduli_exact",
+]
+
+# Rounding errors of random sign: each is uniform in +-2**-mu / 2, so the sum over k
+# has a standard deviation of at most sqrt(2 / 3) * norm * norm / sqrt(M).  Putting
+# 1.73 for sqrt(k) allows 2 * 1.73 times norm * norm / sqrt(M), 4.2 times as much.
+_STATISTICAL_GROWTH = 1.73
+
+
+def required_bits(target_bits: int, k: int) -> int:
+    """Return the bits of P that hold products of `target_bits`-bit integers.
+
+    Parameters
+    ----------
+    target_bits : int
+        t, bits of an entry of A' or B' in two's complement: 53 for doubles of one
+        exponent, within a bit.
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    int
+        ``2 * t + ceil(log2(k))``: 116 bits for t = 53 and k = 1024.
+
+    Raises
+    ------
+    OptionError
+        If `target_bits` is below 1 or `k` is negative.
+
+    Notes
+    -----
+    Entries lie in ``-2**(t-1) .. 2**(t-1)``, so ``2 * abs(C') <= k * 2**(2 t - 1)``,
+    which is below any P of that many bits (uniqueness condition of arXiv
+    2504.08009).  The rule serves data of uniform size; `moduli_for_target` counts the
+    spread.
+
+    Examples
+    --------
+    >>> moduli_for_bits(required_bits(53, 1024))
+    15
+    """
+    _check_inner(k)
+    if target_bits < 1:
+        raise OptionError(
+            refusal("target_bits", target_bits, "at least 1", "53 for doubles")
+        )
+    return 2 * target_bits + max(k - 1, 0).bit_length()
+
+
+def moduli_for_bits(bits: float) -> int:
+    """Return the least number of moduli with ``log2(P) >= bits``.
+
+    Parameters
+    ----------
+    bits : float
+        Bits of P, at most 341.9 (49 moduli).
+
+    Returns
+    -------
+    int
+        N, 2 to 49.
+
+    Raises
+    ------
+    OptionError
+        If 49 moduli are not enough.
+    """
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
+        if log2_modulus_product(num_moduli) >= bits:
+            return num_moduli
+    limit = f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.1f} bits"
+    raise OptionError(refusal("bits", bits, limit, "ask for fewer bits"))
+
+
+def effective_bits(num_moduli: int, k: int) -> float:
+    """Return the bits left to an entry of a row whose k entries are equally large.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    float
+        ``(log2(P) - 1) / 2 - log2(k) / 2``: 53.39 for N = 15 and k = 1024.  Larger
+        entries of a less uniform row get more bits, smaller ones fewer.
+
+    Raises
+    ------
+    OptionError
+        If `num_moduli` is out of range or `k` is negative.
+
+    Notes
+    -----
+    A scaled row has a 2-norm of at most 2**((log2(P) - 1) / 2) (arXiv 2606.29129),
+    so k equal entries are at most that divided by sqrt(k).  The floor of the
+    exponent takes up to one bit of it.
+    """
+    _check_inner(k)
+    return scaling_bits(num_moduli) - math.log2(max(k, 1)) / 2.0
+
+
+def relative_error_bound(
+    num_moduli: int, k: int, *, kappa: float = 1.0, statistical: bool = False
+) -> float:
+    """Return a bound of the error of the integers, before the data are known.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    k : int
+        Inner dimension.
+    kappa : float, optional
+        At least ``norm(a_i) * norm(b_j) / (abs(a_i) @ abs(b_j))`` for all entries
+        asked about; 1.4 for Gaussian data, unbounded in general.  With 1, the bound
+        is relative to ``norm(a_i) * norm(b_j)``.
+    statistical : bool, optional
+        Take rounding errors as random: 1.73 in place of sqrt(k), 4.2 standard
+        deviations.  Not a guarantee.
+
+    Returns
+    -------
+    float
+        ``kappa * ((1 + delta)**2 - 1)``, about ``2 * sqrt(k / M) * kappa``: a bound
+        of ``abs(C - A @ B)`` over ``abs(A) @ abs(B)``, elementwise.  The final
+        rounding, which no N avoids, adds 2**-53 times abs(C).
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of range.
+
+    Notes
+    -----
+    With both operands moved by at most half a unit, the product moves by at most
+    ``2**-mu * norm1(b) / 2 + 2**-nu * norm1(a) / 2 + k * 2**-(mu + nu) / 4``.  Putting
+    norm1 <= sqrt(k) * norm and ``2**-mu <= 2 * phi * norm(a) / sqrt(M)`` gives the
+    value.  It holds for scaling "norm" (arXiv 2606.29129; error analysis as in arXiv
+    2602.02549).
+    """
+    check_num_moduli(num_moduli)
+    _check_inner(k)
+    if not 1.0 <= kappa < math.inf:
+        raise OptionError(
+            refusal("kappa", kappa, "at least 1 and finite", "1 for a normwise bound")
+        )
+    growth = math.sqrt(k)
+    if statistical:
+        growth = min(growth, _STATISTICAL_GROWTH)
+    root = math.sqrt(product_bound(num_moduli))
+    delta = _norm_excess(num_moduli, k) * growth / root
+    # The dozen roundings of this function stay far below one part in 2**40.
+    return kappa * delta * (2.0 + delta) * (1.0 + 2.0**-40)
+
+
+def moduli_for_target(
+    relative_tolerance: float, k: int, *, kappa: float = 1.0, statistical: bool = False
+) -> int:
+    """Return the least number of moduli that keeps to a tolerance.
+
+    Parameters
+    ----------
+    relative_tolerance : float
+        Largest ``abs(C - A @ B) / (abs(A) @ abs(B))`` allowed, elementwise, apart
+        from the final rounding of C.
+    k : int
+        Inner dimension.
+    kappa : float, optional
+        See `relative_error_bound`.  With 1, the tolerance is relative to
+        ``norm(a_i) * norm(b_j)``.
+    statistical : bool, optional
+        Take rounding errors as random, which saves about one modulus.  Not a
+        guarantee.
+
+    Returns
+    -------
+    int
+        Least N whose `relative_error_bound` is within the tolerance.
+
+    Raises
+    ------
+    OptionError
+        If an argument is out of range, or 49 moduli are not enough.
+
+    Examples
+    --------
+    As accurate as a conventional product of Gaussian data is guaranteed to be:
+
+    >>> moduli_for_target(1024 * 2.0**-53, 1024, kappa=1.4)
+    13
+    """
+    if not 0.0 < relative_tolerance < math.inf:
+        raise OptionError(
+            refusal(
+                "relative_tolerance",
+                relative_tolerance,
+                "positive and finite",
+                "2**-53 asks for FP64 accuracy",
+            )
+        )
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
+        bound = relative_error_bound(
+            num_moduli, k, kappa=kappa, statistical=statistical
+        )
+        if bound <= relative_tolerance:
+            return num_moduli
+    limit = f"{MAX_MODULI} moduli guarantee {bound:.2g} for k={k}, kappa={kappa:.2g}"
+    raise OptionError(
+        refusal("relative_tolerance", relative_tolerance, limit, "ask for less")
+    )
+
+
+def required_moduli_exact(
+    a_bits: float, b_bits: float, k: int, *, asymmetric: bool = True
+) -> int:
+    """Return a number of moduli with which no entry of A and B is rounded.
+
+    Then C is the correctly rounded product.
+
+    Parameters
+    ----------
+    a_bits, b_bits : float
+        Largest ``log2(norm(x)) - lsb(x)`` over the rows of A, and over the columns of
+        B, where every entry of x is a multiple of 2**lsb(x): at most the bits of an
+        entry plus log2(k) / 2.
+    k : int
+        Inner dimension.
+    asymmetric : bool, optional
+        Allow exponents ``mu - t`` and ``nu + t`` with one integer t, which lends
+        bits that A does not use to B, or the reverse.
+
+    Returns
+    -------
+    int
+        Least N for which exactness is guaranteed.
+
+    Raises
+    ------
+    OptionError
+        If `k` is negative, or 49 moduli are not enough.
+
+    Notes
+    -----
+    With L = log2(sqrt(M) / phi), rule "norm" (arXiv 2606.29129) gives
+    ``mu >= floor(L - log2(norm))``, hence ``mu + lsb >= floor(L - a_bits)`` for every
+    row, and a row is exact if ``mu - t + lsb >= 0``.  So t may be anything in
+    ``-floor(L - b_bits) .. floor(L - a_bits)``; without asymmetry it must be 0.
+
+    Examples
+    --------
+    Zeros and ones times 53-bit integers, k = 1024:
+
+    >>> required_moduli_exact(5.0, 58.0, 1024)
+    9
+    >>> required_moduli_exact(5.0, 58.0, 1024, asymmetric=False)
+    15
+    """
+    _check_inner(k)
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
+        excess = math.log2(_norm_excess(num_moduli, k))
+        # 2**-30 stands above the rounding errors of the logarithms.
+        spare = math.log2(product_bound(num_moduli)) / 2.0 - excess - 2.0**-30
+        a_spare, b_spare = math.floor(spare - a_bits), math.floor(spare - b_bits)
+        if (a_spare + b_spare if asymmetric else min(a_spare, b_spare)) >= 0:
+            return num_moduli
+    limit = f"{MAX_MODULI} moduli hold {2.0 * spare:.1f} bits of both together"
+    raise OptionError(
+        refusal("a_bits, b_bits", (a_bits, b_bits), limit, "accept a tolerance")
+    )
+
+
+def _norm_excess(num_moduli: int, k: int) -> float:
+    """Return phi: how far the contract's norm of a row can exceed its 2-norm.
+
+    The w-bit entries ``t = ceil(abs(x) * 2**(w - 1 - e))`` have a norm of at most
+    ``norm(x) * 2**(w - 1 - e) + sqrt(k)``, and the first term is at least 2**(w - 1).
+    Where k * 4**w exceeds M, the norm can, and then mu is one lower.
+    """
+    limit = product_bound(num_moduli)
+    width = norm_width(limit)
+    excess = 1.0 + math.ldexp(math.sqrt(k), 1 - width)
+    return 2.0 * excess if k << 2 * width > limit else excess
+
+
+def _check_inner(k: int) -> None:
+    if k < 0:
+        raise OptionError(
+            refusal("k", k, "an inner dimension is not negative", "pass A.shape[1]")
+        )

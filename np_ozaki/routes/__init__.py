@@ -1,0 +1,1 @@
+"""Routes: which function of NumPy is answered by what here."""

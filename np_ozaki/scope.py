@@ -1,0 +1,309 @@
+"""The scope: plain NumPy code, unchanged, with its products on an engine."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from np_ozaki import context, hooks
+from np_ozaki.config import (
+    EngineName,
+    Options,
+    Precision,
+    Scaling,
+    Strategy,
+    config,
+)
+from np_ozaki.errors import PerformanceWarning, RouteWarning
+from np_ozaki.gemm import min_flops as smallest_routed
+from np_ozaki.gemm import native_reason
+from np_ozaki.routes.numpy_api import handle_matmul_loop
+from np_ozaki.stats import Stats
+
+__all__ = ["disable", "disabled", "enable", "enabled"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_NEVER = (1 << 63) - 1
+
+
+def _move_gate() -> None:
+    """Tell the C loop how many scopes live and the smallest product any wants."""
+    scopes = [s.options for s in context.live_scopes() if s.options is not None]
+    routing = [smallest_routed(o) for o in scopes if native_reason(o) is None]
+    hooks.set_gate(len(routing), min(routing, default=_NEVER))
+
+
+class _Scope:
+    """What `enabled` and `disabled` return: context manager and decorator.
+
+    One object may be entered several times, also at once: each entry is a scope of
+    its own.
+    """
+
+    def __init__(self, options: Options | None, local: bool) -> None:
+        self._options = options
+        self._local = local
+        self._entries: list[context.LiveScope] = []
+        self._last: context.LiveScope | None = None
+        self._lock = threading.Lock()
+
+    def _prepare(self) -> None:
+        """Install hooks, warn; nothing is in force yet if this raises."""
+
+    def __enter__(self) -> Self:
+        """Put the scope in force."""
+        self._prepare()
+        scope = context.LiveScope(self._options, self._local)
+        with self._lock:
+            self._entries.append(scope)
+            self._last = scope
+        context.enter(scope)
+        _move_gate()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the entry made last through this object."""
+        with self._lock:
+            scope = self._entries.pop() if self._entries else None
+        if scope is not None:
+            context.leave(scope)
+            _move_gate()
+
+    def __call__(self, function: _F) -> _F:
+        """Return `function` running inside a scope of its own at every call.
+
+        Coroutines, generators and asynchronous generators run inside from their first
+        step to their last.
+        """
+        return cast("_F", _decorate(function, self._fresh))
+
+    def _fresh(self) -> _Scope:
+        return type(self)._from(self._options, self._local)
+
+    @classmethod
+    def _from(cls, options: Options | None, local: bool) -> _Scope:
+        scope = cls.__new__(cls)
+        _Scope.__init__(scope, options, local)
+        return scope
+
+    def stats(self) -> Stats:
+        """Return the counters of the entry made last through this object.
+
+        Returns
+        -------
+        Stats
+            Products that this scope decided, also after it was left.
+        """
+        return Stats() if self._last is None else self._last.recorder.snapshot()
+
+
+def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
+    if inspect.isasyncgenfunction(function):
+
+        async def run_async_generator(*args: Any, **kwargs: Any) -> Any:
+            with fresh():
+                generator = function(*args, **kwargs)
+                try:
+                    async for item in generator:
+                        yield item
+                finally:
+                    await generator.aclose()
+
+        return functools.wraps(function)(run_async_generator)
+    if inspect.iscoroutinefunction(function):
+
+        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with fresh():
+                return await function(*args, **kwargs)
+
+        return functools.wraps(function)(run_coroutine)
+    if inspect.isgeneratorfunction(function):
+
+        def run_generator(*args: Any, **kwargs: Any) -> Any:
+            with fresh():
+                return (yield from function(*args, **kwargs))
+
+        return functools.wraps(function)(run_generator)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with fresh():
+            return function(*args, **kwargs)
+
+    return functools.wraps(function)(run)
+
+
+def _install() -> None:
+    allowed = config().hooks
+    disabled = frozenset() if allowed is None else frozenset({hooks.MATMUL}) - allowed
+    for status in hooks.install(handle_matmul_loop, disabled):
+        if not status.active and status.name not in disabled:
+            warnings.warn(
+                f"enabled() cannot catch `a @ b` on plain arrays: {status.reason}",
+                RouteWarning,
+                stacklevel=4,
+            )
+
+
+class enabled(_Scope):
+    """Run the matrix products of plain NumPy code on an np_ozaki engine.
+
+    Context manager and decorator; nothing happens before it is entered.  Caught are
+    ``a @ b``, ``a @= b`` and `numpy.matmul` on float64 (whatever NumPy casts to it),
+    however they were imported, and the functions of NumPy that call them.
+
+    Parameters
+    ----------
+    precision : "auto" or int, default "auto"
+        Number of moduli, 2 to 49.  "auto" is 15: FP64 accuracy on ordinary data.
+    scaling : {"norm", "accurate", "legacy"}, default "norm"
+        Rule of the scaling exponents.
+    engine : {"auto", "cpu", "native"}, default "auto"
+        Who multiplies; "native" leaves everything to NumPy.
+    strategy : {"always", "performant"}, default "always"
+        "performant" routes only what is predicted to be faster than native.
+    min_flops : int, optional
+        Products of fewer operations (2 m n k of one matrix of a batch) stay native;
+        the default is 2 * 256**3 on the CPU engine.  Such products are not counted.
+    local : bool, default False
+        True: for this context (thread, task) only.  False: also for threads and tasks
+        that have no scope of their own.
+    reproducible : bool, default False
+        Same bits everywhere: `min_flops` is 0 and native arithmetic is forbidden.
+    workspace_bytes : int, default 2**30
+        Memory for the workspaces of all running products of this process.
+
+    Raises
+    ------
+    OptionError, OperandTypeError
+        An option cannot be used; raised here, not when entering.
+    HookUnavailableError
+        When entering, on interpreters whose NumPy cannot be hooked.
+
+    Warns
+    -----
+    PerformanceWarning
+        When entering with ``engine="auto"`` on a machine without a GPU: results get
+        the contract's bits, but slower than native.
+    RouteWarning
+        When entering without the compiled extension: plain arrays are not caught,
+        `OzArray` is.
+
+    See Also
+    --------
+    disabled : opts out inside a scope.
+    OzArray : wraps single arrays, patch-free.
+
+    Notes
+    -----
+    Options come from the innermost scope of the current context that is still
+    entered, else from the process-wide scope that was entered last.  Scopes may be
+    left in any order, by exceptions and in other threads.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> a = np.ones((3, 3))
+    >>> with np_ozaki.enabled(engine="cpu", min_flops=0) as scope:
+    ...     c = a @ a
+    >>> c[0, 0]
+    np.float64(3.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        precision: Precision | None = None,
+        scaling: Scaling | None = None,
+        engine: EngineName | None = None,
+        strategy: Strategy | None = None,
+        min_flops: int | None = None,
+        local: bool | None = None,
+        reproducible: bool | None = None,
+        workspace_bytes: int | None = None,
+    ) -> None:
+        options = config().options.with_changes(
+            precision=precision,
+            scaling=scaling,
+            engine=engine,
+            strategy=strategy,
+            min_flops=min_flops,
+            local=local,
+            reproducible=reproducible,
+            workspace_bytes=workspace_bytes,
+        )
+        super().__init__(options, options.local)
+
+    def _prepare(self) -> None:
+        _install()
+        assert self._options is not None  # noqa: S101 - set by __init__
+        if self._options.engine == "auto" and native_reason(self._options) is None:
+            warnings.warn(
+                "no GPU engine here: products run on the CPU engine, with the same "
+                'bits but slower than native; engine="cpu" says that this is meant, '
+                'strategy="performant" leaves them to NumPy',
+                PerformanceWarning,
+                stacklevel=3,
+            )
+
+
+class disabled(_Scope):
+    """Leave products to NumPy inside an `enabled` scope.
+
+    Context manager and decorator, for this context only.  Explicit calls of
+    `np_ozaki.matmul` and products of `OzArray` still run on an engine.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> a = np.ones((3, 3))
+    >>> with np_ozaki.enabled(engine="cpu", min_flops=0), np_ozaki.disabled():
+    ...     c = a @ a
+    >>> np_ozaki.last_call() is None or c[0, 0] == 3.0
+    True
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None, local=True)
+
+
+_switched_on: list[enabled] = []
+_switch_lock = threading.Lock()
+
+
+def enable(**options: Any) -> None:
+    """Enter a scope that lasts until `disable`: for scripts and notebooks.
+
+    Parameters
+    ----------
+    **options : object
+        As for `enabled`.
+
+    Notes
+    -----
+    Enabling again replaces the scope of the last call, so a notebook cell may be run
+    twice.
+    """
+    scope = enabled(**options)
+    with _switch_lock:
+        scope.__enter__()
+        while _switched_on:
+            _switched_on.pop().__exit__(None, None, None)
+        _switched_on.append(scope)
+
+
+def disable() -> None:
+    """Leave the scope of `enable`; without one, do nothing."""
+    with _switch_lock:
+        while _switched_on:
+            _switched_on.pop().__exit__(None, None, None)
