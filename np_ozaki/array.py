@@ -61,7 +61,9 @@ def _run(
     """Multiply two unwrapped operands, by NumPy where the engine has no business."""
     a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
     reason = _native_reason(a, b)
-    if reason is None and a.ndim and b.ndim:
+    if reason is None and name == "dot" and not (a.ndim and b.ndim):
+        reason = "scalar operand"
+    if reason is None:
         return engine(_as_float64(a), _as_float64(b), out, options)
     result = native(a, b) if out is None else native(a, b, out=out)
     m, k = (*np.shape(a), 1, 1)[:2]
@@ -72,7 +74,7 @@ def _run(
         m,
         np.shape(b)[-1] if np.ndim(b) else 1,
         k,
-        fallback=reason or "scalar operand",
+        fallback=reason,
     )
     context.record(info)
     return result, info
@@ -172,8 +174,8 @@ def _unwrap(x: Any) -> Any:
     """Return x with every OzArray in it, lists and dicts included, as its ndarray."""
     if isinstance(x, OzArray):
         return x._array
-    if type(x) in {tuple, list}:
-        return type(x)(map(_unwrap, x))
+    if isinstance(x, (tuple, list)):
+        return _rebuild(x, _unwrap)
     if type(x) is dict:
         return {key: _unwrap(value) for key, value in x.items()}
     return x
@@ -183,9 +185,17 @@ def _wrap(x: Any) -> Any:
     """Return x with every plain ndarray in it wrapped, without a copy."""
     if type(x) is np.ndarray:
         return OzArray(x, copy=False)
-    if type(x) in {tuple, list}:
-        return type(x)(map(_wrap, x))
+    if isinstance(x, (tuple, list)):
+        return _rebuild(x, _wrap)
     return x
+
+
+def _rebuild(x: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a list, a tuple or a named tuple with `change` done to its items."""
+    items = [change(item) for item in x]
+    if all(old is new for old, new in zip(x, items, strict=True)):
+        return x
+    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
 
 
 class OzArray(NDArrayOperatorsMixin):

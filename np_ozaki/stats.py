@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["CallInfo", "Recorder", "RouteStats", "Stats"]
@@ -107,7 +107,11 @@ class Stats:
             ``{route: {"calls": ..., "flops": ..., "fallbacks": ...}}``.
         """
         return {
-            name: {key: dict(value) for key, value in asdict(route).items()}
+            name: {
+                "calls": dict(route.calls),
+                "flops": dict(route.flops),
+                "fallbacks": dict(route.fallbacks),
+            }
             for name, route in self.routes.items()
         }
 
