@@ -195,7 +195,7 @@ def test_exceptions_follow_errstate():
         with pytest.raises(FloatingPointError, match="overflow encountered in matmul"):
             big @ big
         infinite = np.full((2, 2), np.inf)
-        with pytest.raises(FloatingPointError, match="invalid value .* in matmul"):
+        with pytest.raises(FloatingPointError, match="invalid value"):
             infinite @ np.zeros((2, 2))
         # Native arithmetic raises nothing here, and neither do engine internals.
         np.full((2, 2), 1e-300) @ np.full((2, 2), 1.0)
