@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import sys
 from dataclasses import asdict, dataclass
@@ -96,9 +95,12 @@ class Info:
 
 
 def _version(package: str) -> str:
+    # Imported here: it takes as long as the rest of np_ozaki together.
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "not installed as a package"
 
 

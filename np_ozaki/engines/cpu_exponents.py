@@ -1,7 +1,7 @@
 """Scaling exponents in integers: stage 1 of the contract on NumPy arrays.
 
 Float64 appears only where it is exact: powers of two, ceilings up to 2^16, and sums of
-at most 2^13 squares of them, before these are added as uint64.  So the exponents are
+at most 2^14 squares of them, before these are added as uint64.  So the exponents are
 those of the integer definition, whatever the order of summation.
 """
 
@@ -210,7 +210,7 @@ def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
     subscripts = "bij,bij->bi" if lines.along else "bij,bij->bj"
 
     def reduce(block: Block) -> Array:
-        # A block has 2^13 entries of at most 2^32: exact in float64.
+        # A block has 2^14 entries of at most 2^32: exact in float64.
         x = lines.x[block]
         t = np.empty(x.shape)
         rest = None if second is None else lines.part(second, block)

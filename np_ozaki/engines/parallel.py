@@ -7,20 +7,23 @@ who did it, so the bits do not depend on the number of threads.
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from np_ozaki import hooks
 
+if TYPE_CHECKING:
+    import concurrent.futures
+
 __all__ = ["BLOCK_ELEMENTS", "Block", "available_threads", "blocks", "run_blocks"]
 
 Block = tuple[slice, slice, slice]
 
-BLOCK_ELEMENTS = 1 << 13
+BLOCK_ELEMENTS = 1 << 14
 """Elements of a block: its scratch (about 12 arrays) then lives in a core's cache."""
 
 _WHOLE = (slice(None), slice(None), slice(None))
@@ -86,6 +89,8 @@ def blocks(shape: tuple[int, int, int]) -> list[Block]:
 
 def _executor(threads: int) -> concurrent.futures.ThreadPoolExecutor:
     global _pool, _pool_size
+    import concurrent.futures  # at the first large product, not with the package
+
     with _lock:
         if _pool is None or _pool_size < threads:
             _pool = concurrent.futures.ThreadPoolExecutor(threads, "np_ozaki")
@@ -122,18 +127,21 @@ def run_blocks(
     if count < 2:
         work(todo)
         return
-    shares = [todo[i::count] for i in range(count)]
+    first, *others = (todo[i::count] for i in range(count))
+    mine, pending = [first], []
+    pool = _executor(count - 1)
+    for share in others:
+        try:
+            pending.append(pool.submit(_quiet, work, share))
+        except RuntimeError:
+            # The interpreter is shutting down and starts no more threads.
+            mine.append(share)
     try:
-        pool = _executor(count - 1)
-        pending = [pool.submit(_quiet, work, share) for share in shares[1:]]
-    except RuntimeError:
-        # The interpreter is shutting down and starts no more threads.
-        work(todo)
-        return
-    try:
-        work(shares[0])
+        for share in mine:
+            work(share)
     finally:
         # Wait even when interrupted: the shares write into arrays of this call.
-        concurrent.futures.wait(pending)
-    for future in pending:
-        future.result()
+        errors = [future.exception() for future in pending]
+    for error in errors:
+        if error is not None:
+            raise error
