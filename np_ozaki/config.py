@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 from np_ozaki.errors import (
@@ -54,11 +55,11 @@ def _check_choice(name: str, value: object, kind: Any) -> None:
 
 
 def _check_integer(name: str, value: object, smallest: int, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise OperandTypeError(
             refusal(name, value, f"must be an int, not {type(value).__name__}", remedy)
         )
-    if value < smallest:
+    if int(value) < smallest:
         raise OptionError(refusal(name, value, f"must be at least {smallest}", remedy))
 
 
@@ -85,7 +86,8 @@ class Options:
     reproducible : bool
         Forbids native arithmetic: same bits everywhere.
     workspace_bytes : int
-        Memory for the workspaces of all running products of the process, bytes.
+        Memory for the workspaces of all running products of the process, bytes.  Each
+        thread of the CPU engine takes up to 12 MB besides, for blocks in cache.
     """
 
     precision: Precision = "auto"
@@ -132,7 +134,7 @@ class Options:
         value = self.precision
         if value == "auto":
             return
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, Integral):
             raise OperandTypeError(
                 refusal(
                     "precision",
@@ -177,7 +179,7 @@ class Options:
     @property
     def num_moduli(self) -> int:
         """N of the contract that `precision` stands for."""
-        return AUTO_MODULI if self.precision == "auto" else self.precision
+        return AUTO_MODULI if self.precision == "auto" else int(self.precision)
 
     def with_changes(self, **changes: Any) -> Options:
         """Return a copy with every option changed that is not None.

@@ -22,6 +22,7 @@ __all__ = [
     "active_scope",
     "default_options",
     "enter",
+    "entered_here",
     "last_call",
     "leave",
     "live_scopes",
@@ -88,6 +89,22 @@ def enter(scope: LiveScope) -> None:
     with _lock:
         _live = (*_live, scope)
         _recorders.add(scope)
+
+
+def entered_here(scope: LiveScope) -> bool:
+    """Return whether this context entered a scope, or copied one that had.
+
+    Parameters
+    ----------
+    scope : LiveScope
+        Any scope.
+
+    Returns
+    -------
+    bool
+        Whether the context's own list holds it.
+    """
+    return scope in _here.get()
 
 
 def leave(scope: LiveScope) -> None:

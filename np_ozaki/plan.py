@@ -11,7 +11,7 @@ CPU_MIN_FLOPS = 2 * 256**3
 """Default `min_flops` of a scope on the CPU engine: below it native takes over."""
 
 _PREFERRED_ROWS = 512
-_PREFERRED_BATCH_BYTES = 32 << 20
+_PREFERRED_BYTES = 32 << 20
 _SMALL = 64
 
 
@@ -94,14 +94,10 @@ def choose_tiles(
         Wide in n, so that B's planes are made once; short in m, so that products stay
         in cache.  Never below 1 in any direction, whatever the budget.
     """
-    tiles = Tiles(
-        1,
-        max(1, min(m, _PREFERRED_ROWS)),
-        max(1, n),
-        max(1, min(k, exact_k)),
-        num_planes,
-        k > exact_k,
-    )
+    wide, deep = max(1, n), max(1, min(k, exact_k))
+    # Short tiles keep products in cache; thin products would pay for too many of them.
+    tall = max(_PREFERRED_ROWS, _PREFERRED_BYTES // (8 * num_planes * (wide + deep)))
+    tiles = Tiles(1, max(1, min(m, tall)), wide, deep, num_planes, k > exact_k)
     limit = tiles.workspace_bytes if budget is None else budget
     while tiles.workspace_bytes > limit and max(tiles.m, tiles.n, tiles.k) > 1:
         if tiles.n > tiles.m:
@@ -113,7 +109,7 @@ def choose_tiles(
         else:
             tiles = replace(tiles, k=_halve(tiles.k), accumulates=True)
     if tiles.m >= m and tiles.n >= n and tiles.k >= k:
-        room = min(limit if budget else _PREFERRED_BATCH_BYTES, _PREFERRED_BATCH_BYTES)
-        deep = max(1, room // max(1, tiles.workspace_bytes))
-        tiles = replace(tiles, batch=max(1, min(batch, deep)))
+        room = min(budget or _PREFERRED_BYTES, _PREFERRED_BYTES)
+        matrices = max(1, room // tiles.workspace_bytes)
+        tiles = replace(tiles, batch=max(1, min(batch, matrices)))
     return tiles

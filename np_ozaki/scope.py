@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -32,11 +33,26 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _NEVER = (1 << 63) - 1
 
 
+_gate_lock = threading.Lock()
+
+
+def _forget_gate_lock() -> None:
+    # Another thread of the parent may have held it.
+    global _gate_lock
+    _gate_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_gate_lock)
+
+
 def _move_gate() -> None:
     """Tell the C loop how many scopes live and the smallest product any wants."""
-    scopes = [s.options for s in context.live_scopes() if s.options is not None]
-    routing = [smallest_routed(o) for o in scopes if native_reason(o) is None]
-    hooks.set_gate(len(routing), min(routing, default=_NEVER))
+    # Looking and telling together, or a slower thread would tell of times gone by.
+    with _gate_lock:
+        scopes = [s.options for s in context.live_scopes() if s.options is not None]
+        routing = [smallest_routed(o) for o in scopes if native_reason(o) is None]
+        hooks.set_gate(len(routing), min(routing, default=_NEVER))
 
 
 class _Scope:
@@ -73,18 +89,21 @@ class _Scope:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the entry made last through this object."""
+        """End the entry that this context, else any, made last through this object."""
         with self._lock:
-            scope = self._entries.pop() if self._entries else None
-        if scope is not None:
-            context.leave(scope)
-            _move_gate()
+            if not self._entries:
+                return
+            mine = [s for s in self._entries if context.entered_here(s)]
+            scope = (mine or self._entries)[-1]
+            self._entries.remove(scope)
+        context.leave(scope)
+        _move_gate()
 
     def __call__(self, function: _F) -> _F:
         """Return `function` running inside a scope of its own at every call.
 
-        Coroutines, generators and asynchronous generators run inside from their first
-        step to their last.
+        Generators run inside at every step, and the caller between the steps does not;
+        coroutines and asynchronous generators likewise.
         """
         return cast("_F", _decorate(function, self._fresh))
 
@@ -112,13 +131,22 @@ def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
     if inspect.isasyncgenfunction(function):
 
         async def run_async_generator(*args: Any, **kwargs: Any) -> Any:
-            with fresh():
-                generator = function(*args, **kwargs)
+            generator, scope = function(*args, **kwargs), fresh()
+            step = functools.partial(generator.asend, None)
+            while True:
                 try:
-                    async for item in generator:
-                        yield item
-                finally:
-                    await generator.aclose()
+                    with scope:
+                        item = await step()
+                except StopAsyncIteration:
+                    return
+                try:
+                    step = functools.partial(generator.asend, (yield item))
+                except GeneratorExit:
+                    with scope:
+                        await generator.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - handed on, not handled
+                    step = functools.partial(generator.athrow, error)
 
         return functools.wraps(function)(run_async_generator)
     if inspect.iscoroutinefunction(function):
@@ -131,8 +159,22 @@ def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
     if inspect.isgeneratorfunction(function):
 
         def run_generator(*args: Any, **kwargs: Any) -> Any:
-            with fresh():
-                return (yield from function(*args, **kwargs))
+            generator, scope = function(*args, **kwargs), fresh()
+            step = functools.partial(generator.send, None)
+            while True:
+                try:
+                    with scope:
+                        item = step()
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    step = functools.partial(generator.send, (yield item))
+                except GeneratorExit:
+                    with scope:
+                        generator.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - handed on, not handled
+                    step = functools.partial(generator.throw, error)
 
         return functools.wraps(function)(run_generator)
 

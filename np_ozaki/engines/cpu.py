@@ -48,7 +48,8 @@ __all__ = ["CpuEngine"]
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 1023
-_AUXILIARY_TILE = 1024
+_AUXILIARY_TILE = 512
+_AUXILIARY_K = 1024
 
 
 def _ranges(size: int, step: int) -> list[slice]:
@@ -80,7 +81,7 @@ def _auxiliary_maxima(
     tile = (
         min(a.shape[1], _AUXILIARY_TILE),
         min(b.shape[2], _AUXILIARY_TILE),
-        min(a.shape[2], EXACT_K_BLOCK),
+        min(a.shape[2], _AUXILIARY_K),
     )
     deep = max(1, _AUXILIARY_TILE**2 // (sum(tile) * max(tile)))
     for h in _ranges(batch, deep):

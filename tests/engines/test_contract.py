@@ -144,6 +144,29 @@ def test_more_moduli_reach_the_correctly_rounded_product():
     assert_same_bits(np_ozaki.matmul(a, b, precision=30), exact)
 
 
+@pytest.mark.parametrize("scaling", ["norm", "accurate"])
+@pytest.mark.parametrize(("n", "k"), [(2, 1500), (2, 2500), (2, 14500), (3, 150_000)])
+def test_long_rows_and_few_moduli(n, k, scaling):
+    # So few bits are left that exponents fall below w - 1 (below r), where rounding to
+    # nearest may double an entry.
+    for v in (1.5, 1.0, 1.0 - 2.0**-53):
+        a, b = np.full((1, k), v), np.full((k, 1), v)
+        actual = np_ozaki.matmul(a, b, precision=n, scaling=scaling)
+        assert_same_bits(actual, expected(a, b, n, scaling))
+
+
+def test_tiny_entries_of_a_large_row_count_in_the_exponents():
+    # abs(a) 2^(w-1-e) underflows to 0 in float64; its ceiling is 1 all the same, and
+    # 40,000 of them are enough to move the exponent.
+    k = 40_000
+    a = np.full((1, k), 5e-324)
+    a[0, :200] = np.ldexp(np.linspace(1.0, 1.9, 200), 1000)
+    b = np.ldexp(np.ones((k, 1)), -1000)
+    for n in (2, 3, 4, 5, 6, 15):
+        with np.errstate(over="ignore"):
+            assert_same_bits(np_ozaki.matmul(a, b, precision=n), expected(a, b, n))
+
+
 def test_legacy_wraps_where_its_scaling_fails():
     # Small entries overflow the CRT range under the first fast mode's rule: the
     # failure is part of the contract, so it is the same everywhere.

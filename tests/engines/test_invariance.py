@@ -1,5 +1,7 @@
 """What must not change a bit: scale, order, layout, padding, tiles, threads."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -204,3 +206,18 @@ def test_repeated_calls():
     first = np_ozaki.matmul(a, b)
     for _ in range(5):
         assert_same_bits(np_ozaki.matmul(a, b), first)
+
+
+@pytest.mark.parametrize("scaling", ["norm", "accurate"])
+def test_memory_stays_under_the_limit(scaling):
+    a, b = wide_normals(17, (1500, 3000)), wide_normals(18, (3000, 1500))
+    limit, threads = 16 << 20, 2
+    run(CpuEngine(threads), a[:9], b)
+    tracemalloc.start()
+    try:
+        run(CpuEngine(threads), a, b, scaling=scaling, limit=limit)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    auxiliary = 16_000_000 if scaling == "accurate" else 0
+    assert peak < a.shape[0] * b.shape[1] * 8 + limit + threads * 12_000_000 + auxiliary

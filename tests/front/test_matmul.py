@@ -194,6 +194,13 @@ def test_info_tells_what_happened():
     assert str(np_ozaki.stats()) == "no products"
 
 
+def test_numpy_integers_are_integers():
+    _, info = np_ozaki.matmul(
+        np.eye(2), np.eye(2), precision=np.int64(9), return_info=True
+    )
+    assert info.num_moduli == 9
+
+
 def test_native_engine():
     a = np.random.default_rng(0).standard_normal((9, 9))
     c, info = np_ozaki.matmul(a, a, engine="native", return_info=True)

@@ -316,16 +316,62 @@ def test_decorated_functions_generators_and_coroutines():
     assert not routed()
 
 
-def test_a_suspended_generator_does_not_leak_when_local():
-    @scope(local=True)
+def test_a_suspended_generator_does_not_leak():
+    seen = []
+
+    @scope()
     def generator():
-        yield 1
+        try:
+            got = yield routed()
+            seen.append((got, routed()))
+            yield 2
+        except KeyError:
+            seen.append(routed())
+            yield 3
+        finally:
+            seen.append(routed())
+        return 4
 
     g = generator()
+    assert next(g)
+    assert not routed()
+    assert g.send("sent") == 2
+    assert not routed()
+    assert g.throw(KeyError) == 3
+    with pytest.raises(StopIteration) as stop:
+        next(g)
+    assert stop.value.value == 4
+    assert seen == [("sent", True), True, True]
+    g = generator()
     next(g)
-    context = contextvars.copy_context()
     g.close()
+    assert seen[-1] is True
+
+
+def test_a_context_copied_inside_is_native_after_leaving():
+    with scope():
+        context = contextvars.copy_context()
+        assert context.run(routed)
     assert not context.run(routed)
+
+
+def test_one_local_object_in_two_threads():
+    one, inside, leave = scope(local=True), threading.Event(), threading.Event()
+    seen = []
+
+    def other():
+        with one:
+            inside.set()
+            leave.wait(10)
+            seen.append(routed())
+
+    thread = threading.Thread(target=other)
+    with one:
+        thread.start()
+        inside.wait(10)
+    leave.set()
+    thread.join()
+    assert seen == [True]
 
 
 def test_tasks_keep_their_own_options():

@@ -1,0 +1,245 @@
+"""Plant one fault at a time in a copy of the package; every one must turn a test red.
+
+    python tests/faults.py [part of a name]
+
+Not a test itself (it takes minutes): run it when a stage or its tests change.  Prints
+each fault with the test that caught it; exit status 1 if one survived.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
+
+# name: (file under np_ozaki, right text, faulty text)
+FAULTS = {
+    "exponents: no margin below w - 1": (
+        "engines/cpu_exponents.py",
+        "mu = q + shift - (q < 0)",
+        "mu = q + shift",
+    ),
+    "exponents: width one less": (
+        "engines/cpu_exponents.py",
+        "width = min(16,",
+        "width = -1 + min(16,",
+    ),
+    "exponents: nearest instead of ceiling": (
+        "engines/cpu_exponents.py",
+        "np.ceil(out, out=out)",
+        "np.rint(out, out=out)",
+    ),
+    "exponents: underflown entries count as zero": (
+        "engines/cpu_exponents.py",
+        "    if shrinks:",
+        "    if False:",
+    ),
+    "exponents: equality refused": (
+        "engines/cpu_exponents.py",
+        "(aligned > top)",
+        "(aligned >= top)",
+    ),
+    "exponents: odd room not rounded down": (
+        "engines/cpu_exponents.py",
+        "(room >> 1)",
+        "((room + 1) >> 1)",
+    ),
+    "exponents: zero lines scaled": (
+        "engines/cpu_exponents.py",
+        "return np.where(largest > 0, mu, 0)",
+        "return mu",
+    ),
+    "accurate: no margin below r": (
+        "engines/cpu_exponents.py",
+        "+ g - (g < 0)",
+        "+ g",
+    ),
+    "accurate: 6 bits": (
+        "engines/cpu_exponents.py",
+        "ACCURATE_BITS = 5",
+        "ACCURATE_BITS = 6",
+    ),
+    "legacy: norm not compared with 2": (
+        "engines/cpu_exponents.py",
+        "g = np.minimum(q + shift - 1,",
+        "g = np.minimum(q + shift - 1, 10**6 +",
+    ),
+    "residues: truncation": (
+        "engines/cpu_residues.py",
+        "np.rint(out, out=out)",
+        "np.trunc(out, out=out)",
+    ),
+    "residues: second factor forgotten": (
+        "engines/cpu_residues.py",
+        "        out *= factors[1]",
+        "        pass",
+    ),
+    "residues: high plane forgotten": (
+        "engines/cpu_residues.py",
+        "                    value += scratch\n",
+        "                    pass\n",
+    ),
+    "residues: not reduced": (
+        "engines/cpu_residues.py",
+        "    value -= scratch\n",
+        "",
+    ),
+    "residues: inverses on the right": (
+        "engines/cpu_residues.py",
+        "system.left if left",
+        "system.left if not left",
+    ),
+    "gemm: k block never reduced": (
+        "engines/cpu.py",
+        "self.reduce(total, system)",
+        "pass",
+    ),
+    "gemm: block of k too long": (
+        "engines/residue_system.py",
+        "EXACT_K_BLOCK = 1 << 14",
+        "EXACT_K_BLOCK = 1 << 21",
+    ),
+    "gemm: last k block dropped": (
+        "engines/cpu.py",
+        "                        total += target",
+        "                        pass",
+    ),
+    "reconstruct: one prime short": (
+        "engines/residue_system.py",
+        "if product * 2047 // 4096 > largest:",
+        "if product * 2**20 > largest:",
+    ),
+    "reconstruct: quotient truncated": (
+        "engines/cpu_reconstruct.py",
+        "fold = np.rint(quotient)",
+        "fold = np.trunc(quotient)",
+    ),
+    "reconstruct: low half of the head dropped": (
+        "engines/cpu_reconstruct.py",
+        "np.multiply(system.head_low, upper, out=scratch)\n        value -= scratch",
+        "np.multiply(system.head_low, upper, out=scratch)",
+    ),
+    "reconstruct: carries dropped": (
+        "engines/cpu_reconstruct.py",
+        "        high += carry",
+        "        pass",
+    ),
+    "reconstruct: legacy does not wrap exactly": (
+        "engines/cpu_reconstruct.py",
+        "        if near.any():",
+        "        if False:",
+    ),
+    "rounding: twice": (
+        "engines/rounding.py",
+        "    return total, _add_to_odd(error, low)",
+        "    return total, error + low",
+    ),
+    "rounding: subnormal results twice": (
+        "engines/cpu_reconstruct.py",
+        "    if tiny.any():",
+        "    if False:",
+    ),
+    "rounding: sign of an underflow lost": (
+        "engines/cpu_reconstruct.py",
+        "np.copysign(rounded, result[tiny])",
+        "rounded",
+    ),
+    "rounding: negative zero": (
+        "engines/cpu_reconstruct.py",
+        "    x += 0.0\n",
+        "",
+    ),
+    "unscale: early overflow": (
+        "engines/cpu_reconstruct.py",
+        "_PLAIN_EXPONENT = 450",
+        "_PLAIN_EXPONENT = 2000",
+    ),
+    "special values: Inf * 0 forgotten": (
+        "engines/special_values.py",
+        "        invalid |= _any_product(x, y, _INVALID)\n",
+        "",
+    ),
+    "special values: Inf - Inf forgotten": (
+        "engines/special_values.py",
+        "    invalid |= plus & minus\n",
+        "",
+    ),
+    "special values: columns forgotten": (
+        "engines/cpu.py",
+        "        if columns.size:",
+        "        if False:",
+    ),
+    "front: out written although it aliases": (
+        "gemm.py",
+        "        and not np.may_share_memory(out, a)\n"
+        "        and not np.may_share_memory(out, b)\n",
+        "",
+    ),
+    "front: batch operand not broadcast": (
+        "gemm.py",
+        "        out[1:] = out[:1]",
+        "        pass",
+    ),
+    "scope: left scopes stay in force": (
+        "context.py",
+        "        scope.alive = False",
+        "        pass",
+    ),
+    "array: snapshot shares memory": (
+        "array.py",
+        "copy=copy is not False",
+        "copy=None",
+    ),
+}
+
+
+def caught_by(name: str, folder: Path) -> str | None:
+    """Return the first failing test with the fault planted, or None."""
+    file, right, wrong = FAULTS[name]
+    path = folder / "np_ozaki" / file
+    text = path.read_text(encoding="utf-8")
+    if right not in text:
+        raise SystemExit(f"{name}: {file} no longer holds {right!r}")
+    path.write_text(text.replace(right, wrong), encoding="utf-8")
+    try:
+        result = subprocess.run(
+            [*PYTEST, "tests/engines", "tests/front"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    finally:
+        path.write_text(text, encoding="utf-8")
+    if not result.returncode:
+        return None
+    failed = [x for x in result.stdout.splitlines() if x.startswith(("FAILED", "ERR"))]
+    return failed[0] if failed else f"exit status {result.returncode}"
+
+
+def main() -> int:
+    """Plant every fault whose name holds the argument; return the exit status."""
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    survivors = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "copy"
+        ignored = shutil.ignore_patterns(".git", "__pycache__", ".hypothesis")
+        shutil.copytree(ROOT, folder, ignore=ignored)
+        for name in (fault for fault in FAULTS if wanted in fault):
+            test = caught_by(name, folder)
+            survivors += test is None
+            print(f"{name}: {test or 'SURVIVED'}", flush=True)
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
