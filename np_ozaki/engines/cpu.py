@@ -54,7 +54,8 @@ _AUXILIARY_K = 1024
 
 def _ranges(size: int, step: int) -> list[slice]:
     """Cut 0..size; one empty range for size 0, so that empty products still run."""
-    return [slice(i, min(i + step, size)) for i in range(0, size, step)] or [slice(0)]
+    starts = range(0, size, max(step, 1))
+    return [slice(i, min(i + step, size)) for i in starts] or [slice(0)]
 
 
 def _of_batch(part: slice, x: NDArray[np.generic]) -> slice:
@@ -83,7 +84,7 @@ def _auxiliary_maxima(
         min(b.shape[2], _AUXILIARY_TILE),
         min(a.shape[2], _AUXILIARY_K),
     )
-    deep = max(1, _AUXILIARY_TILE**2 // (sum(tile) * max(tile)))
+    deep = max(1, _AUXILIARY_TILE**2 // max(1, sum(tile) * max(tile)))
     for h in _ranges(batch, deep):
         ha, hb = _of_batch(h, a), _of_batch(h, b)
         for i in _ranges(a.shape[1], tile[0]):
@@ -95,8 +96,8 @@ def _auxiliary_maxima(
                         _auxiliary(a[ha, i, inner], shift_a[ha, i, np.newaxis]),
                         _auxiliary(b[hb, inner, j], shift_b[hb, np.newaxis, j]),
                     )
-                rows[h, i] = np.maximum(rows[h, i], total.max(2))
-                columns[h, j] = np.maximum(columns[h, j], total.max(1))
+                rows[h, i] = np.maximum(rows[h, i], total.max(2, initial=0))
+                columns[h, j] = np.maximum(columns[h, j], total.max(1, initial=0))
     return rows, columns
 
 

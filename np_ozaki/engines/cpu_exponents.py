@@ -206,7 +206,7 @@ def magnitudes(lines: Lines) -> Array:
 def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
     """Return S = sum of ceil(abs(x) 2^shift)^2 of each line, exactly."""
     first, second = power_of_two(lines.spread(shift))
-    shrinks = bool(np.minimum.reduce(shift, axis=None) < 0)
+    shrinks = bool(np.minimum.reduce(shift, axis=None, initial=0) < 0)
     subscripts = "bij,bij->bi" if lines.along else "bij,bij->bj"
 
     def reduce(block: Block) -> Array:

@@ -129,10 +129,9 @@ def run_blocks(
         return
     first, *others = (todo[i::count] for i in range(count))
     mine, pending = [first], []
-    pool = _executor(count - 1)
     for share in others:
         try:
-            pending.append(pool.submit(_quiet, work, share))
+            pending.append(_executor(count - 1).submit(_quiet, work, share))
         except RuntimeError:
             # The interpreter is shutting down and starts no more threads.
             mine.append(share)

@@ -128,6 +128,28 @@ def test_blocks_cover_once(shape):
     assert (seen == 1).all()
 
 
+@pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 0, 3), (2, 3, 0)])
+def test_scaling_exponents_of_empty_operands(shape, scaling):
+    m, k, n = shape
+    a, b = np.zeros((1, m, k)), np.zeros((1, k, n))
+    mu, nu = ENGINE.scaling_exponents(a, b, 15, scaling)
+    assert (mu.shape, nu.shape) == ((1, m), (1, n))
+    assert not mu.any()
+    assert not nu.any()
+
+
+@pytest.mark.parametrize("halves", [2, 3, 4])
+def test_exponent_where_the_sum_of_squares_meets_m(halves):
+    # N = 2: w = 2, so S = 4 (ones) + 1 (halves), and M = 32639 = 4 * 8159 + 3.
+    a = np.full((1, 8159 + halves), 1.0)
+    a[0, :halves] = 0.5
+    mu, _ = ENGINE.scaling_exponents(a[None], a.T[None], 2, "norm")
+    assert product_bound(2) == 32639
+    assert mu[0, 0] == (1 if halves <= 3 else -1)
+    assert mu[0].tolist() == list(reference.scaling_exponents(a, a.T, 2, "norm")[0])
+
+
 def test_lines_follow_memory():
     c_order = np.zeros((1, 3, 5))
     assert Lines.of(c_order, -1, 1).along

@@ -1,0 +1,97 @@
+"""The two that `verify` compares: np_ozaki and native NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.array import matmul
+from np_ozaki.cli.measure import Case, Sample
+from np_ozaki.config import Options
+from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.numerics.bounds import conventional_bound, error_bound
+from np_ozaki.scope import disabled
+from np_ozaki.stats import CallInfo
+
+__all__ = ["Native", "Ours"]
+
+Array = NDArray[np.float64]
+
+
+def _zeroed(x: Array) -> Array:
+    """Return `x` with zeros for NaN and infinities, as the exponents see it."""
+    return np.where(np.isfinite(x), x, 0.0)
+
+
+class Ours:
+    """The engines of np_ozaki, by the public function.
+
+    Parameters
+    ----------
+    given : dict of str to object
+        Options for `np_ozaki.matmul`.
+    options : Options
+        All of them.
+    """
+
+    def __init__(self, given: dict[str, Any], options: Options) -> None:
+        self._given = given
+        self._options = options
+
+    @property
+    def binding(self) -> bool:
+        """The contract is a promise; "legacy" is kept to show what fails."""
+        return self._options.scaling != "legacy"
+
+    def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
+        """Return the product, the engine's name and the number of moduli."""
+        with np.errstate(all="ignore"):
+            c, info = cast(
+                "tuple[Array, CallInfo]",
+                matmul(a, b, return_info=True, **self._given),
+            )
+        return c, info.engine, info.num_moduli
+
+    def bound(self, case: Case, sample: Sample, c: Array) -> Array | None:
+        """Return the bound from the exponents and the rounding residuals."""
+        if not self.binding:
+            return None
+        computed = c[np.ix_(sample.rows, sample.columns)]
+        if not computed.size:
+            return np.zeros(computed.shape)
+        a, b = _zeroed(case.a), _zeroed(case.b)
+        # Those of the whole operands: with scaling "accurate" they depend on both.
+        mu, nu = CpuEngine().scaling_exponents(
+            a[np.newaxis],
+            b[np.newaxis],
+            self._options.num_moduli,
+            self._options.scaling,
+        )
+        return error_bound(
+            a[sample.rows],
+            b[:, sample.columns],
+            # A NaN where none belongs keeps to no bound; that is found out later.
+            np.where(np.isnan(computed), np.inf, computed),
+            mu[0, sample.rows],
+            nu[0, sample.columns],
+        )
+
+
+class Native:
+    """NumPy's own product."""
+
+    @property
+    def binding(self) -> bool:
+        """It is here for comparison."""
+        return False
+
+    def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
+        """Return the product, the engine's name and None."""
+        with np.errstate(all="ignore"), disabled():
+            return np.matmul(a, b), "native", None
+
+    def bound(self, case: Case, sample: Sample, c: Array) -> Array:
+        """Return what any conventional FP64 product keeps to without overflow."""
+        return conventional_bound(case.a[sample.rows], case.b[:, sample.columns])

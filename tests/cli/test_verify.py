@@ -1,0 +1,419 @@
+"""``verify``: it accepts what is right, and above all refuses what is not."""
+
+import json
+import math
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import io, sparse
+
+from np_ozaki import cli
+from np_ozaki.cli import cases, files, measure
+from np_ozaki.cli.exact import Vectors, exact_entry
+from np_ozaki.cli.multipliers import Native
+from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.errors import WorkspaceError
+from np_ozaki.numerics import reference
+
+RNG = np.random.default_rng(5)
+A = RNG.standard_normal((6, 9))
+B = RNG.standard_normal((9, 4))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", A)
+    np.save("b.npy", B)
+    return tmp_path
+
+
+def verify(*arguments):
+    """Return (exit status, report)."""
+    status = cli.main(["verify", "--no-progress", "--json", "r.json", *arguments])
+    with open("r.json", encoding="utf-8") as file:
+        return status, json.load(file)
+
+
+# The built-in cases ---------------------------------------------------------------
+
+
+def test_default_run(terminal):
+    pytest.importorskip("sklearn")
+    done = terminal.cli("verify", "--json", "r.json")
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "verify: 14 cases, all bounds hold"
+    assert max(map(len, lines)) <= 100
+    for name in ("diabetes", "digits", "Hilbert", "phi=4", "subnormal", "covariance"):
+        assert any(name in line[:25] for line in lines)
+    assert "in u = 2^-53" in done.stdout
+    assert "28/28" in done.stderr
+    assert "verify:" in done.stderr
+    report = json.loads((terminal.folder / "r.json").read_text())
+    assert report["ok"] is True
+    for case in report["cases"]:
+        ours, native = case["results"]
+        assert (ours["engine"], native["engine"]) == ("cpu", "native")
+        assert ours["holds"] is ours["scaled_bits"] is True
+        assert ours["max_error"] <= ours["bound"]
+        assert ours["symmetric"] in {True, None}
+        assert ours["num_moduli"] == 15
+    by_name = {case["name"]: case["results"][0] for case in report["cases"]}
+    assert by_name["integers, exact result"]["correct"] == 1.0
+    assert by_name["digits X.T @ X"]["max_error"] == 0.0
+    assert by_name["NaN and infinities"]["special_values"] is True
+
+
+def test_without_scikit_learn(here, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
+    small = [cases.gram("small", A)]
+    monkeypatch.setattr("np_ozaki.cli.verify.synthetic_cases", lambda: small)
+    status, report = verify()
+    assert (status, len(report["cases"])) == (0, 1)
+    assert 'pip install "np_ozaki[examples]"' in report["notes"][0]
+    assert capsys.readouterr().out.count("np_ozaki[examples]") == 1
+
+
+def test_inverse_hilbert_is_exact():
+    h = [[Fraction(1, i + j + 1) for j in range(12)] for i in range(12)]
+    inverse = [[Fraction(x) for x in row] for row in cases._inverse_hilbert(12)]
+    for i in range(12):
+        for j in range(12):
+            assert sum(h[i][k] * inverse[k][j] for k in range(12)) == (i == j)
+
+
+# Files ----------------------------------------------------------------------------
+
+
+def test_two_files(here, capsys):
+    status, report = verify("a.npy", "b.npy")
+    out = capsys.readouterr().out
+    assert status == 0
+    (case,) = report["cases"]
+    assert (case["m"], case["k"], case["n"]) == (6, 9, 4)
+    assert case["results"][0]["symmetric"] is None
+    assert "A = a.npy (6, 9), B = b.npy (9, 4)" in out
+    assert out.endswith("verify: 1 case, all bounds hold\n")
+
+
+def test_one_file_is_a_gram_matrix(here, capsys):
+    status, report = verify("a.npy")
+    assert status == 0
+    assert report["cases"][0]["results"][0]["symmetric"] is True
+    assert "one file: the product is X.T @ X, X = a.npy" in capsys.readouterr().out
+
+
+def test_formats_give_the_same_matrix(here):
+    np.savez("one.npz", A)
+    np.savez("two.npz", x=A, y=B)
+    io.mmwrite("dense.mtx", A)
+    io.mmwrite("sparse.mtx", sparse.coo_matrix(A))
+    sparse.save_npz("sparse.npz", sparse.csr_matrix(A))
+    np.savetxt("a.csv", A, delimiter=",", header="made by hand")
+    np.savetxt("names.csv", A, delimiter=";", header=";".join("abcdefghi"), comments="")
+    np.savetxt("a.tsv", A, delimiter="\t")
+    np.savetxt("a.txt", A)
+    for name in (
+        "a.npy", "one.npz", "two.npz:x", "dense.mtx", "sparse.mtx", "sparse.npz",
+        "a.csv", "names.csv", "a.tsv", "a.txt",
+    ):  # fmt: skip
+        np.testing.assert_array_equal(files.read_matrix(name), A, err_msg=name)
+
+
+def test_symmetric_and_integer_matrix_market(here):
+    symmetric = np.array([[2.0, 1.0], [1.0, 3.0]])
+    io.mmwrite("s.mtx", sparse.coo_matrix(symmetric), symmetry="symmetric")
+    np.testing.assert_array_equal(files.read_matrix("s.mtx"), symmetric)
+    io.mmwrite("i.mtx", sparse.coo_matrix(symmetric.astype(int)))
+    assert files.read_matrix("i.mtx").dtype == np.float64
+
+
+def test_commands_take_every_format(here):
+    io.mmwrite("a.mtx", sparse.coo_matrix(A))
+    np.savez("b.npz", B)
+    assert verify("a.mtx", "b.npz")[0] == 0
+    np.savetxt("x.csv", B, delimiter=",")
+    assert verify("x.csv")[0] == 0
+
+
+def test_special_values_in_files(here, capsys):
+    a, b = A.copy(), B.copy()
+    a[0, 0], a[2, 3], b[1, 1], b[3, 2] = np.nan, np.inf, -np.inf, 0.0
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    status, report = verify("a.npy", "b.npy")
+    ours = report["cases"][0]["results"][0]
+    assert status == 0
+    assert ours["special_values"] is True
+    assert ours["holds"] is True
+    assert "finite entries" in capsys.readouterr().out
+    np.save("a.npy", np.full((3, 9), np.nan))
+    status, report = verify("a.npy", "b.npy")
+    assert status == 0
+    assert report["cases"][0]["results"][0]["max_error"] is None
+
+
+def test_empty_matrices(here):
+    np.save("a.npy", np.zeros((0, 3)))
+    assert verify("a.npy")[0] == 0
+    np.save("b.npy", np.zeros((3, 0)))
+    assert verify("a.npy", "b.npy")[0] == 0
+
+
+def test_overflow_is_no_failure(here):
+    np.save("a.npy", np.full((2, 2), 1e200))
+    status, report = verify("a.npy")
+    assert status == 0
+    assert report["cases"][0]["results"][0]["correct"] == 1.0
+
+
+REFUSED = {
+    "shapes": (["a.npy", "a.npy"], "A = a.npy has shape (6, 9), B = a.npy has shape"),
+    "missing": (["no.npy"], "file='no.npy': cannot be read: No such file"),
+    "missing mtx": (["no.mtx"], "file='no.mtx'"),
+    "missing csv": (["no.csv"], "file='no.csv': cannot be read: No such file"),
+    "suffix": (["a.xls"], "known formats are .npy, .npz, .mtx"),
+    "three": (["a.npy"] * 3, "3 files: a product has two operands"),
+    "complex": (["complex.npy"], "holds complex128, real numbers are needed"),
+    "vector": (["vector.npy"], "has shape (3,), two dimensions are needed"),
+    "pickle": (["object.npy"], "is no valid .npy file"),
+    "several": (["several.npz"], "holds 2 arrays: x, y; pick one, as in several.npz:"),
+    "no such": (["several.npz:z"], "file='several.npz:z': holds 2 arrays"),
+    "huge": (["huge.mtx"], "takes 80000000000 bytes of 268435456 allowed"),
+    "huge npz": (["huge.npz"], "takes 80000000000 bytes of 268435456 allowed"),
+    "text": (["text.csv"], "file='text.csv': is no valid .csv file"),
+    "damaged": (["damaged.mtx"], "file='damaged.mtx': is no valid .mtx file"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_files(here, capsys, name):
+    np.save("complex.npy", np.ones((2, 2), dtype=complex))
+    np.save("vector.npy", np.ones(3))
+    np.save("object.npy", np.array([[None]]), allow_pickle=True)
+    np.savez("several.npz", x=A, y=B)
+    huge = sparse.coo_matrix(([1.0], ([0], [0])), shape=(100_000, 100_000))
+    io.mmwrite("huge.mtx", huge)
+    sparse.save_npz("huge.npz", huge)
+    (here / "text.csv").write_text("a,b\n1,2\n3,blue\n")
+    (here / "damaged.mtx").write_text("%%MatrixMarket matrix array real general\n2")
+    arguments, message = REFUSED[name]
+    assert cli.main(["verify", "--no-progress", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert ": error: " in err
+    assert "max err" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--precision", "1"], "precision=1: the table holds 2 to 49 moduli"),
+        (["--engine", "native"], "invalid choice: 'native'"),
+        (["--workspace-bytes", "5"], "workspace_bytes=5"),
+        (["a.npy", "--json", "no/r.json"], "--json='no/r.json': No such file"),
+    ],
+)
+def test_refused_options(here, capsys, arguments, message):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["verify", "--no-progress", *arguments])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["ENGINE=native", "STRATEGY=performant"])
+def test_environment_that_leaves_nothing_to_verify(terminal, name):
+    variable, _, value = f"NP_OZAKI_{name}".partition("=")
+    done = terminal.cli("verify", **{variable: value})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing to verify, all products are native" in done.stderr
+
+
+def test_engine_that_gives_up(here, monkeypatch, capsys):
+    def give_up(*args, **kwargs):
+        raise WorkspaceError("no memory")
+
+    monkeypatch.setattr(CpuEngine, "matmul", give_up)
+    assert cli.main(["verify", "--no-progress", "a.npy"]) == 2
+    assert "error: no memory" in capsys.readouterr().err
+
+
+# Options --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaling", ["norm", "accurate"])
+@pytest.mark.parametrize("precision", ["2", "8", "15", "30"])
+def test_bounds_hold_at_every_precision(here, precision, scaling):
+    arguments = ["a.npy", "b.npy", "--precision", precision, "--scaling", scaling]
+    status, report = verify(*arguments)
+    assert status == 0
+    assert report["options"]["num_moduli"] == int(precision)
+    ours = report["cases"][0]["results"][0]
+    assert ours["max_error"] <= ours["bound"]
+    assert (ours["max_error"] > 1e6) == (precision in {"2", "8"})
+
+
+def test_legacy_promises_nothing(here, capsys):
+    status, report = verify("a.npy", "b.npy", "--scaling", "legacy")
+    assert (status, report["binding"]) == (0, False)
+    assert report["cases"][0]["results"][0]["bound"] is None
+    assert 'scaling "legacy" promises nothing' in capsys.readouterr().out
+
+
+def test_large_products_are_sampled(here, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "_LARGEST_SAMPLE", 9 * 6)
+    status, report = verify("a.npy", "b.npy")
+    assert status == 0
+    assert report["cases"][0]["entries"] == "2x2 entries"
+    assert "2x2 entries" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("m", "n"), [(1000, 1000), (5000, 3), (3, 5000), (1, 9999)])
+def test_samples_are_affordable_and_span_the_matrix(monkeypatch, m, n):
+    monkeypatch.setattr(measure, "_LARGEST_SAMPLE", 10_000)
+    case = measure.Case("", np.ones((m, 10)), np.ones((10, n)))
+    sample = measure.Sample(case)
+    assert 0.7 * 1000 <= len(sample.rows) * len(sample.columns) <= 1000
+    for chosen, size in ((sample.rows, m), (sample.columns, n)):
+        assert len(set(chosen.tolist())) == len(chosen)
+        assert (chosen[0], chosen[-1]) == (0, size - 1)
+
+
+# Planted faults -------------------------------------------------------------------
+
+
+def plant(monkeypatch, fault):
+    """Let `fault(a, b, out)` spoil every product of the engine."""
+    honest = CpuEngine.matmul
+
+    def matmul(self, a, b, out, **options):
+        outcome = honest(self, a, b, out, **options)
+        fault(a[0], b[0], out[0])
+        return outcome
+
+    monkeypatch.setattr(CpuEngine, "matmul", matmul)
+
+
+def small_error(a, b, out):
+    out[1, 2] += 3 * np.spacing(np.abs(a[1]) @ np.abs(b[:, 2]))
+
+
+def scale_dependent(a, b, out):
+    if np.abs(a).max() > 2.0**60:
+        out[0, 1] = np.nextafter(out[0, 1], np.inf)
+
+
+def lost_nan(a, b, out):
+    out[np.isnan(out)] = 0.0
+
+
+def invented_nan(a, b, out):
+    out[2, 2] = np.nan
+
+
+def wrong_infinity(a, b, out):
+    out[np.isinf(out)] *= -1.0
+
+
+def asymmetric(a, b, out):
+    out[0, 1] = np.nextafter(out[0, 1], np.inf)
+
+
+FAULTS = {
+    small_error: r"entry \(1, 2\) = .*: the error of \S+ u exceeds the bound of \S+ u",
+    scale_dependent: r"entry \(0, 1\): scaling A by 2\^297 changes the bits",
+    lost_nan: r"entry \(0, 0\) = 0.0: IEEE arithmetic gives nan",
+    wrong_infinity: r"entry \(2, 0\) = .*inf: IEEE arithmetic gives",
+    invented_nan: r"entry \(3, 2\) is NaN although its row and column are finite",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_found(here, monkeypatch, capsys, fault):
+    a = A.copy()
+    if fault in {lost_nan, wrong_infinity}:
+        a[0, 0], a[2, 3] = np.nan, np.inf
+    np.save("a.npy", a)
+    assert verify("a.npy", "b.npy")[0] == 0
+    plant(monkeypatch, fault if fault is not invented_nan else row_three)
+    status, report = verify("a.npy", "b.npy")
+    out = capsys.readouterr().out
+    assert (status, report["ok"]) == (1, False)
+    assert re.search(FAULTS[fault], "\n".join(report["failures"]))
+    assert "BROKEN A @ B: " in out
+    assert out.endswith("verify: 1 case, 1 BROKEN\n")
+
+
+def row_three(a, b, out):
+    out[3, 2] = np.nan
+
+
+def test_planted_asymmetry_is_found(here, monkeypatch, capsys):
+    plant(monkeypatch, asymmetric)
+    status, report = verify("b.npy")
+    assert status == 1
+    assert "of a symmetric product differ" in "\n".join(report["failures"])
+
+
+def test_planted_infinity_is_found(here, monkeypatch, capsys):
+    def infinite(a, b, out):
+        out[0, 0] = math.copysign(np.inf, out[0, 0])
+
+    plant(monkeypatch, infinite)
+    assert verify("a.npy", "b.npy")[0] == 1
+
+
+def test_planted_fault_in_a_process_of_its_own(terminal):
+    terminal.write(
+        "faulty.py",
+        "import sys\nimport numpy as np\n"
+        "from np_ozaki.cli import main\nfrom np_ozaki.engines import cpu\n"
+        "honest = cpu.CpuEngine.matmul\n"
+        "def matmul(self, a, b, out, **options):\n"
+        "    outcome = honest(self, a, b, out, **options)\n"
+        "    out *= 1 + 2.0**-40\n    return outcome\n"
+        "cpu.CpuEngine.matmul = matmul\nsys.exit(main())\n",
+    )
+    np.save(terminal.folder / "a.npy", A)
+    done = terminal.python("faulty.py", "verify", "a.npy")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "verify: 1 case, 1 BROKEN"
+
+
+def test_native_faults_do_not_count(here, monkeypatch):
+    monkeypatch.setattr(
+        Native, "__call__", lambda self, a, b: (1.5 * (a @ b), "native", None)
+    )
+    status, report = verify("a.npy")
+    assert (status, report["ok"]) == (0, True)
+    assert report["cases"][0]["results"][1]["holds"] is False
+
+
+# Exact entries --------------------------------------------------------------------
+
+WILD = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.tuples(WILD, WILD), min_size=1, max_size=6), WILD)
+def test_exact_entries_against_fractions(pairs, value):
+    x, y = np.array(pairs).T
+    entry = exact_entry(Vectors(x[np.newaxis]), 0, Vectors(y[np.newaxis]), 0)
+    exact = sum(Fraction(a) * Fraction(b) for a, b in pairs)
+    size = sum(abs(Fraction(a) * Fraction(b)) for a, b in pairs)
+    unit = Fraction(2) ** entry.exponent
+    assert (entry.total * unit, entry.size * unit) == (exact, size)
+    assert (
+        entry.rounded() == reference.exact_product([x.tolist()], [[b] for b in y])[0][0]
+    )
+    difference = abs(Fraction(value) - exact)
+    if size and difference < size * 10**6:
+        assert entry.error(value) == float(difference / size * 2**53)
+    for bound in (0.0, abs(value), float(min(difference, 10**300))):
+        assert entry.within(value, bound) == (difference <= Fraction(bound))
+    assert entry.within(value, math.inf)
+    assert not entry.within(math.nan, math.inf)
