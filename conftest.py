@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 import np_ozaki
 
@@ -19,6 +19,10 @@ settings.register_profile(
     max_examples=3000,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# For tests/faults.py: that a test fails is all it asks, not the smallest example.
+settings.register_profile(
+    "no-shrinking", settings.get_profile("quick"), phases=[Phase.generate]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

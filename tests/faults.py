@@ -211,10 +211,14 @@ def caught_by(name: str, folder: Path) -> str | None:
         result = subprocess.run(
             [*PYTEST, "tests/engines", "tests/front"],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(folder),
+                "HYPOTHESIS_PROFILE": "no-shrinking",
+            },
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=300,
         )
     except subprocess.TimeoutExpired:
         return "timeout"
