@@ -6,6 +6,7 @@ everything else to NumPy on the wrapped ndarray, with arrays wrapped again.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, SupportsIndex
@@ -26,14 +27,17 @@ _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
 
-def _native_reason(*operands: object) -> str | None:
-    """Return why operands of a product are not the engine's business, or None."""
+def _native_reason(*operands: object, as_float64: bool = False) -> str | None:
+    """Return why operands of a product are not the engine's business, or None.
+
+    `as_float64` says that the caller asked for a float64 product of whatever is real.
+    """
     for x in operands:
         if type(x) not in {np.ndarray, np.memmap}:
             return f"operand of type {type(x).__name__}"
     dtypes = [x.dtype for x in operands if isinstance(x, np.ndarray)]
     if any(d.kind not in "biuf" for d in dtypes) or (
-        np.result_type(*dtypes) != np.float64
+        not as_float64 and np.result_type(*dtypes) != np.float64
     ):
         return f"dtypes {', '.join(d.name for d in dtypes)}"
     return None
@@ -57,10 +61,11 @@ def _run(
     operands: tuple[Any, Any],
     out: NDArray[Any] | None,
     options: Options,
+    as_float64: bool = False,
 ) -> _Result:
     """Multiply two unwrapped operands, by NumPy where the engine has no business."""
     a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
-    reason = _native_reason(a, b)
+    reason = _native_reason(a, b, as_float64=as_float64)
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"
     if reason is None:
@@ -260,15 +265,16 @@ class OzArray(NDArrayOperatorsMixin):
         plain = tuple(map(_unwrap, inputs))
         outputs = kwargs.get("out", ())
         kwargs = {key: _unwrap(value) for key, value in kwargs.items()}
-        if ufunc is np.matmul and method == "__call__" and not kwargs.keys() - {"out"}:
-            target = kwargs["out"][0] if outputs else None
+        if ufunc is np.matmul and method == "__call__" and _is_plain(kwargs):
+            target = kwargs.pop("out")[0] if outputs else None
             result, _ = _run(
                 "matmul",
-                np.matmul,
+                functools.partial(np.matmul, **kwargs),
                 _matmul_product,
                 (plain[0], plain[1]),
                 target,
                 context.default_options(),
+                as_float64=kwargs.get("dtype") is not None,
             )
         else:
             result = getattr(ufunc, method)(*plain, **kwargs)
@@ -289,6 +295,8 @@ class OzArray(NDArrayOperatorsMixin):
             return NotImplemented
         if func is np.dot:
             return _dot(*args, **kwargs)
+        if func is np.linalg.matmul:
+            return np.matmul(*args, **kwargs)
         result = func(*map(_unwrap, args), **_unwrap(kwargs))
         out = kwargs.get("out")
         return out if isinstance(out, OzArray) else _wrap(result)
@@ -501,6 +509,13 @@ def _is_stranger(x: Any) -> bool:
         return False
     ours = np.ndarray.__array_ufunc__
     return getattr(type(x), "__array_ufunc__", ours) is not ours
+
+
+def _is_plain(kwargs: dict[str, Any]) -> bool:
+    """Return whether keywords of a ufunc ask for no more than a float64 product."""
+    rest = {key: value for key, value in kwargs.items() if key != "out"}
+    dtype = rest.pop("dtype", None)
+    return not rest and (dtype is None or np.dtype(dtype) == np.float64)
 
 
 def _dot(a: Any, b: Any, out: Any = None) -> Any:

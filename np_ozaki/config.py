@@ -84,7 +84,7 @@ class Options:
     local : bool
         Whether a scope holds for the current context only, not for the process.
     reproducible : bool
-        Forbids native arithmetic: same bits everywhere.
+        Forbids native arithmetic for the products that a scope catches.
     workspace_bytes : int
         Memory for the workspaces of all running products of the process, bytes.  Each
         thread of the CPU engine takes up to 12 MB besides, for blocks in cache.

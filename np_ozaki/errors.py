@@ -6,7 +6,6 @@ builds them in one form.
 """
 
 __all__ = [
-    "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",
     "OptionError",
@@ -37,11 +36,7 @@ class ShapeError(OzakiError, ValueError):
 
 
 class WorkspaceError(OzakiError, MemoryError):
-    """The smallest workspace for a product exceeds the limit or the memory."""
-
-
-class EngineUnavailableError(OzakiError, RuntimeError):
-    """The requested engine does not exist on this machine."""
+    """There is not enough memory for the workspace of a product."""
 
 
 class HookUnavailableError(OzakiError, RuntimeError):

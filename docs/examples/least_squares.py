@@ -30,7 +30,7 @@ def main() -> None:
     residual = np.linalg.norm(y - x @ found) / np.linalg.norm(y)
     error = np.abs(found - solution).max()
     symmetric = np.array_equal(gram, gram.T)
-    print(  # noqa: T201 - a script that talks to the terminal
+    print(
         f"residual {residual:.1e}, error {error:.1e}, largest singular value "
         f"about {largest:.0f}, Gram matrix symmetric: {symmetric}"
     )

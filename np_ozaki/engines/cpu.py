@@ -6,6 +6,7 @@ small ones go through every stage together.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,6 +41,7 @@ from np_ozaki.engines.residue_system import (
     residue_system,
 )
 from np_ozaki.engines.special_values import nonfinite_entries
+from np_ozaki.errors import WorkspaceError, refusal
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.plan import Tiles, choose_tiles
 
@@ -48,7 +50,7 @@ __all__ = ["CpuEngine"]
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 1023
-_AUXILIARY_TILE = 512
+_AUXILIARY_TILE = 256
 _AUXILIARY_K = 1024
 
 
@@ -61,6 +63,21 @@ def _ranges(size: int, step: int) -> list[slice]:
 def _of_batch(part: slice, x: NDArray[np.generic]) -> slice:
     """Return which matrices of `x` belong to a part of the batch (1 broadcasts)."""
     return part if x.shape[0] > 1 else slice(0, 1)
+
+
+@contextlib.contextmanager
+def _typed_memory_error(workspace_bytes: int) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise WorkspaceError(
+            refusal(
+                "workspace_bytes",
+                workspace_bytes,
+                f"not enough memory for the tiles of a product ({error})",
+                "lower it: products then run in smaller tiles, with the same bits",
+            )
+        ) from error
 
 
 def _auxiliary(x: Array, shift: Exponents) -> Array:
@@ -272,6 +289,11 @@ class CpuEngine:
         -------
         Outcome
             Exceptions that IEEE arithmetic would have flagged, and the tiling.
+
+        Raises
+        ------
+        WorkspaceError
+            The system has no memory left for the tiles; a MemoryError.
         """
         k = a.shape[2]
         if not k or not out.size:
@@ -285,6 +307,7 @@ class CpuEngine:
             np.errstate(all="ignore"),
             hooks.unrouted(),
             workspace.reserve(wanted, workspace_bytes) as granted,
+            _typed_memory_error(workspace_bytes),
         ):
             tiles = choose_tiles(*sizes, **choice, budget=granted)
             flags = [False, False]
@@ -376,21 +399,29 @@ class CpuEngine:
         a, b = left.matrix(-1), right.matrix(-2)
         inner = _ranges(a.shape[2], tiles.k)
         batch = max(a.shape[0], b.shape[0])
+        total: Array | None = None
+        target: Array | None = None
+        planes: Array | None = None
         for j in _ranges(b.shape[2], tiles.n):
             kept: Array | None = None
             for i in _ranges(a.shape[1], tiles.m):
                 shape = (system.num_planes, batch, i.stop - i.start, j.stop - j.start)
-                total = np.empty(shape)
-                target = total
+                if total is None or total.shape != shape:
+                    # Old buffers go before new ones come: the limit counts one set.
+                    total = target = None
+                    total = np.empty(shape)
+                    target = np.empty(shape) if len(inner) > 1 else None
                 for h in inner:
+                    planes = None
                     if kept is None or len(inner) > 1:
+                        kept = None
                         part = b[:, h, j]
                         kept = self.residues(part, nu[:, j], system, left=False)
                     planes = self.residues(a[:, i, h], mu[:, i], system, left=True)
-                    self.residue_gemm(planes, kept, target)
-                    if target is not total:
+                    if h is inner[0]:
+                        self.residue_gemm(planes, kept, total)
+                    elif target is not None:
+                        self.residue_gemm(planes, kept, target)
                         total += target
                         self.reduce(total, system)
-                    elif len(inner) > 1:
-                        target = np.empty(shape)
                 yield i, j, total

@@ -152,7 +152,7 @@ def _head(num_moduli: int, k: int) -> tuple[tuple[int, ...], int]:
     if bound <= 1 << 53:
         # sum |A'||B'| <= 2^53: every partial sum of C~ is exact.
         return (), 0
-    # gamma_k = k u / (1 - k u) <= k u (1 + 2^-10) up to k = 2^43.
+    # gamma_k = k u / (1 - k u) <= k u (1 + 2^-10) below k = 2^43.
     error = (k * bound * 1025 // 1024 >> 53) + 1
     shift = error.bit_length() - 1
     largest = error + (1 << shift)

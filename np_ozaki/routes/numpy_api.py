@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from np_ozaki import context, hooks
 from np_ozaki.config import Options
 from np_ozaki.errors import ShapeError
-from np_ozaki.gemm import matmul_arrays, min_flops, product
+from np_ozaki.gemm import matmul_arrays, min_flops, native_reason, product
 from np_ozaki.plan import flops
 from np_ozaki.stats import CallInfo
 
@@ -54,11 +54,11 @@ def handle_matmul_loop(
     if scope is None or scope.options is None:
         return None
     options = scope.options
-    size = flops(m, n, k)
-    if size < min_flops(options):
-        context.record(
-            CallInfo("matmul", "native", outer, m, n, k, fallback="below min_flops")
-        )
+    if flops(m, n, k) < min_flops(options):
+        return None
+    reason = native_reason(options)
+    if reason is not None:
+        context.record(CallInfo("matmul", "native", outer, m, n, k, fallback=reason))
         return None
     a = hooks.array_from_loop(a_pointer, (outer, m, k), a_steps, writeable=False)
     b = hooks.array_from_loop(b_pointer, (outer, k, n), b_steps, writeable=False)

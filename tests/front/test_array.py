@@ -29,6 +29,8 @@ def engine_calls():
         lambda: OzArray(A) @ B.tolist(),
         lambda: np.matmul(OzArray(A), B),
         lambda: np.matmul(A, OzArray(B)),
+        lambda: np.matmul(OzArray(A), B, dtype=np.float64),
+        lambda: np.linalg.matmul(OzArray(A), B),
         lambda: np.dot(OzArray(A), B),
         lambda: np.dot(A, OzArray(B)),
         lambda: OzArray(A).dot(B),
@@ -222,6 +224,16 @@ def test_complex_and_other_dtypes_stay_numpys():
     z, w = A + 1j * A, B - 2j * B
     np.testing.assert_array_equal(np.asarray(OzArray(z) @ w), z @ w)
     assert np_ozaki.last_call().engine == "native"
+
+
+def test_dtype_asks_for_float64_or_numpy_decides():
+    x = OzArray(np.arange(6.0, dtype=np.float32).reshape(2, 3))
+    result = np.matmul(x, x.T, dtype=np.float64)
+    assert result.dtype == np.float64
+    assert np_ozaki.last_call().engine == "cpu"
+    with pytest.raises(TypeError, match="cast"):
+        np.matmul(x.astype(complex), x.T, dtype=np.float64)
+    assert np.matmul(x, x.T, dtype=np.float32).dtype == np.float32
 
 
 def test_strangers_decide():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 import np_ozaki
+from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.testing import assert_same_bits
 
 
@@ -235,3 +236,17 @@ def test_foreign_arrays_answer_for_themselves():
             return f"{ufunc.__name__} of a duck"
 
     assert np_ozaki.matmul(np.eye(2), Duck()) == "matmul of a duck"
+
+
+def test_missing_memory_is_a_typed_error_and_the_next_call_works(monkeypatch):
+    a = np.eye(3)
+
+    def no_memory(*args, **kwargs):
+        raise MemoryError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CpuEngine, "residue_gemm", no_memory)
+        with pytest.raises(np_ozaki.WorkspaceError, match="workspace_bytes.*planted"):
+            np_ozaki.matmul(a, a)
+    assert np_ozaki.info().reserved_bytes == 0
+    assert_same_bits(np_ozaki.matmul(a, a), a)

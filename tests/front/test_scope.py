@@ -469,6 +469,10 @@ def test_spawned_workers_start_without_a_scope():
 def test_switched_off_by_the_environment():
     program = (
         "import numpy as np, np_ozaki\n"
+        "try:\n"
+        "    np_ozaki.enabled(engine='cpu', reproducible=True).__enter__()\n"
+        "except np_ozaki.HookUnavailableError as e: assert 'OzArray' in str(e)\n"
+        "else: raise SystemExit('native products would be called reproducible')\n"
         "with np_ozaki.enabled(engine='cpu', min_flops=0): np.eye(2) @ np.eye(2)\n"
         "print(np_ozaki.stats(), np_ozaki.info().hooks[0].active)"
     )
