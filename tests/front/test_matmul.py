@@ -246,7 +246,7 @@ def test_missing_memory_is_a_typed_error_and_the_next_call_works(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(CpuEngine, "residue_gemm", no_memory)
-        with pytest.raises(np_ozaki.WorkspaceError, match="workspace_bytes.*planted"):
+        with pytest.raises(np_ozaki.WorkspaceError, match="planted"):
             np_ozaki.matmul(a, a)
     assert np_ozaki.info().reserved_bytes == 0
     assert_same_bits(np_ozaki.matmul(a, a), a)
