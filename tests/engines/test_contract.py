@@ -107,6 +107,15 @@ def test_long_inner_dimension_is_exact():
     assert_same_bits(np_ozaki.matmul(a, b), [[want, -want]] * 2)
 
 
+@pytest.mark.parametrize("n", [15, 30])
+def test_long_rows_of_one_constant_need_reduction_between_blocks(n):
+    # Equal residue products of one sign add up past 2^53, and k has no power of two
+    # that would keep such a sum representable.
+    k = 300_007
+    a, b = np.array([[0.1], [0.7]]).repeat(k, axis=1), np.full((k, 1), 0.3)
+    assert_same_bits(np_ozaki.matmul(a, b, precision=n), expected(a, b, n))
+
+
 @pytest.mark.parametrize("k", [16383, 16384, 16385, 40000])
 def test_inner_dimension_around_the_exact_block(k):
     rng = np.random.default_rng(k)
