@@ -16,6 +16,7 @@ from np_ozaki.engines.base import Engine, Outcome
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.errors import OperandTypeError, ShapeError, refusal
 from np_ozaki.plan import CPU_MIN_FLOPS
+from np_ozaki.precision import multiply
 from np_ozaki.stats import CallInfo
 
 __all__ = ["matmul_arrays", "min_flops", "native_reason", "product", "signal"]
@@ -109,14 +110,8 @@ def product(
         return info, _NO_OUTCOME
     engine = _engine()
     alone = a.shape[0] == b.shape[0] == 1 < batch
-    outcome = engine.matmul(
-        a,
-        b,
-        out[:1] if alone else out,
-        num_moduli=options.num_moduli,
-        scaling=options.scaling,
-        workspace_bytes=options.workspace_bytes,
-    )
+    served = multiply(engine, a, b, out[:1] if alone else out, options)
+    outcome = served.outcome
     if alone:
         # Both operands are repeated, as broadcasting may ask for: one product is all.
         out[1:] = out[:1]
@@ -127,8 +122,9 @@ def product(
         m,
         n,
         k,
-        num_moduli=options.num_moduli,
+        num_moduli=served.num_moduli,
         scaling=options.scaling,
+        fallback=served.fallback,
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
     )

@@ -28,12 +28,16 @@ class Outcome:
         Largest workspace in use at a time.
     tiles : int
         Tiles that the product was cut to.
+    missing_bits : (batch,) ndarray of int64, or None
+        Where a certificate was asked for: bits that the operands of each matrix
+        product are short of it; 0 where it is certified.
     """
 
     overflow: bool
     invalid: bool
     workspace_bytes: int
     tiles: int
+    missing_bits: Exponents | None = None
 
 
 class Engine(Protocol):
@@ -83,6 +87,7 @@ class Engine(Protocol):
         num_moduli: int,
         scaling: str,
         workspace_bytes: int,
+        certify: bool = False,
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki.engines import workspace
 from np_ozaki.engines.base import Outcome
+from np_ozaki.engines.cpu_certificate import missing_bits
 from np_ozaki.engines.cpu_exponents import (
     ACCURATE_BITS,
     Exponents,
@@ -267,6 +269,7 @@ class CpuEngine:
         num_moduli: int,
         scaling: str,
         workspace_bytes: int,
+        certify: bool = False,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -284,6 +287,9 @@ class CpuEngine:
             "norm", "accurate" or "legacy".
         workspace_bytes : int
             Limit for all products that run in this process.
+        certify : bool
+            Also tell whether every entry is as accurate as a conventional product is
+            guaranteed to be (see `cpu_certificate`).
 
         Returns
         -------
@@ -298,7 +304,8 @@ class CpuEngine:
         k = a.shape[2]
         if not k or not out.size:
             out[...] = 0.0
-            return Outcome(False, False, 0, 0)
+            sure = np.zeros(out.shape[0], dtype=np.int64) if certify else None
+            return Outcome(False, False, 0, 0, sure)
         system = residue_system(num_moduli, scaling, (k - 1).bit_length())
         sizes = (*out.shape, k)
         choice = {"num_planes": system.num_planes, "exact_k": EXACT_K_BLOCK}
@@ -312,6 +319,7 @@ class CpuEngine:
             tiles = choose_tiles(*sizes, **choice, budget=granted)
             flags = [False, False]
             count = 0
+            missing = np.zeros(out.shape[0], dtype=np.int64)
             for part in _ranges(out.shape[0], tiles.batch):
                 done, overflow, invalid = self._batch(
                     a[_of_batch(part, a)],
@@ -320,10 +328,13 @@ class CpuEngine:
                     system,
                     scaling,
                     tiles,
+                    missing[part] if certify else None,
                 )
                 count += done
                 flags = [flags[0] or overflow, flags[1] or invalid]
-        return Outcome(flags[0], flags[1], tiles.workspace_bytes, count)
+        return Outcome(
+            *flags, tiles.workspace_bytes, count, missing if certify else None
+        )
 
     def _batch(
         self,
@@ -333,6 +344,7 @@ class CpuEngine:
         system: ResidueSystem,
         scaling: str,
         tiles: Tiles,
+        missing: Exponents | None,
     ) -> tuple[int, bool, bool]:
         """Multiply one part of a batch; return (tiles, overflow, invalid)."""
         if scaling == "accurate":
@@ -348,6 +360,8 @@ class CpuEngine:
         for i, j, products in self._products(left, right, mu, nu, system, tiles):
             self.reconstruct(products, mu[:, i], nu[:, j], system, out[:, i, j])
             count += 1
+        if missing is not None:
+            self._certify((left, right), (largest_a, largest_b), (mu, nu), missing)
         bits = product_bound(system.num_moduli).bit_length()
         overflow = bool(
             mu.min() + nu.min() < bits - _LARGEST_EXPONENT and np.isinf(out).any()
@@ -356,6 +370,30 @@ class CpuEngine:
         if special_a or special_b:
             invalid = self._special_values(a, b, out)
         return count, overflow, invalid
+
+    def _certify(
+        self,
+        lines: tuple[Lines, Lines],
+        largest: tuple[Array, Array],
+        exponents: tuple[Exponents, Exponents],
+        missing: Exponents,
+    ) -> None:
+        """Write the bits that each matrix of a batch is short of a certificate."""
+        missing[...] = missing_bits(lines, largest, exponents)
+        (doubtful,) = np.nonzero(missing)
+        if not doubtful.size:
+            return
+
+        def chosen(x: NDArray[Any]) -> NDArray[Any]:
+            return x[doubtful] if x.shape[0] > 1 else x
+
+        again = tuple(Lines(chosen(side.x), side.along, side.threads) for side in lines)
+        missing[doubtful] = missing_bits(
+            (again[0], again[1]),
+            (chosen(largest[0]), chosen(largest[1])),
+            (chosen(exponents[0]), chosen(exponents[1])),
+            thorough=True,
+        )
 
     def _finite(self, x: Array, axis: int) -> tuple[Lines, Array, bool]:
         """Return the lines of `x` with 0 for NaN and Inf, their magnitudes, if any."""

@@ -1,0 +1,230 @@
+"""Whether a product is as accurate as a conventional one is guaranteed to be.
+
+Every entry shall satisfy |C - AB| <= k u |A||B| (plus one final rounding), whatever the
+data.  Rounding A and B to integers moves an entry by at most
+
+    E = 2^-(mu+1) norm1(b) + 2^-(nu+1) norm1(a) + k 2^-(mu+nu+2),
+
+and |A||B| is at least L, the product of entries cut down to few bits.  Norms, cut
+entries and their product are integers, so every machine decides alike: the comparisons
+below are between float64 numbers that hold those integers exactly.
+
+The first look takes 7 bits, one more product.  Where it does not suffice, a second look
+takes 18 bits, leaves out lines that scaling did not round at all, and entries whose
+terms are all zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.engines.cpu_exponents import (
+    Exponents,
+    Lines,
+    ceilings,
+    largest_exponents,
+    power_of_two,
+)
+from np_ozaki.engines.parallel import Block
+
+__all__ = ["HOPELESS", "missing_bits"]
+
+Array = NDArray[np.float64]
+
+HOPELESS = 1 << 20
+"""Missing bits of a product that no number of moduli can certify."""
+
+FIRST_LOOK_BITS = 7
+SECOND_LOOK_BITS = 18
+
+_NORM_BITS = 16
+_TILE = 512
+_K_TILE = 2048
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One operand: what its lines contribute to E and to L.
+
+    Attributes
+    ----------
+    x : (batch, m, k) or (batch, k, n) ndarray of float64
+        The operand.
+    shift : (batch, lines) ndarray of int64
+        bits - 1 - e: |x| 2^shift is cut to an integer below 2^bits.
+    norm : (batch, lines) ndarray of float64
+        sum of ceil(|x| 2^(15 - e)): the 1-norm from above, an exact integer.
+    unit : (batch, lines) ndarray of float64
+        2^(57 - (mu + e)), the rounding error of an entry; 0 for lines without one.
+    """
+
+    x: Array
+    shift: Exponents
+    norm: Array
+    unit: Array
+
+
+def _norm_sums(lines: Lines, e: Exponents) -> Array:
+    """Return sum of ceil(|x| 2^(15 - e)) of each line; exact below k = 2^37."""
+    shift = _NORM_BITS - 1 - e
+    factors = power_of_two(lines.spread(shift))
+    shrinks = bool(np.minimum.reduce(shift, axis=None, initial=0) < 0)
+    axis = 2 if lines.along else 1
+
+    def reduce(block: Block) -> Array:
+        x = lines.x[block]
+        t = np.empty(x.shape)
+        first, second = (f if f is None else lines.part(f, block) for f in factors)
+        assert first is not None  # noqa: S101 - only the second may be missing
+        ceilings(x, (first, second), shrinks, t)
+        total: Array = np.add.reduce(t, axis=axis)
+        return total
+
+    result = np.zeros(lines.shape)
+    for block, values in lines.each(reduce):
+        result[lines.lines_of(block)] += values
+    return result
+
+
+def _rounded_lines(lines: Lines, exponents: Exponents) -> NDArray[np.bool_]:
+    """Return which lines have an entry that scaling to integers rounds."""
+    factors = power_of_two(lines.spread(exponents))
+    axis = 2 if lines.along else 1
+
+    def reduce(block: Block) -> NDArray[np.bool_]:
+        scaled = lines.x[block]
+        for factor in factors:
+            if factor is not None:
+                scaled = scaled * lines.part(factor, block)
+        # A product that underflows lost bits, too: it is below one half, not 0.
+        lost = (np.rint(scaled) != scaled) | ((scaled == 0) & (lines.x[block] != 0))
+        return np.asarray(np.logical_or.reduce(lost, axis=axis))
+
+    result = np.zeros(lines.shape, dtype=bool)
+    for block, values in lines.each(reduce):
+        result[lines.lines_of(block)] |= values
+    return result
+
+
+def _side(
+    lines: Lines, largest: Array, exponents: Exponents, axis: int, bits: int
+) -> _Side:
+    e = largest_exponents(largest)
+    unit = np.ldexp(1.0, 57 - (exponents + e))
+    unit[largest == 0] = 0.0
+    if bits > FIRST_LOOK_BITS:
+        unit[~_rounded_lines(lines, exponents)] = 0.0
+    return _Side(lines.matrix(axis), bits - 1 - e, _norm_sums(lines, e), unit)
+
+
+def _cut(x: Array, shift: Exponents) -> Array:
+    """Return floor(|x| 2^shift); what underflows on the way is 0 anyway."""
+    result = np.abs(x)
+    for factor in power_of_two(shift):
+        if factor is not None:
+            result *= factor
+    return np.floor(result, out=result)
+
+
+def _nonzero(x: Array, shift: Exponents) -> Array:
+    """Return 1 for every entry that is not zero."""
+    return (x != 0).astype(np.float64)
+
+
+_Plane = Callable[[Array, Exponents], Array]
+
+
+def _tile_product(
+    left: _Side, right: _Side, i: slice, j: slice, plane: _Plane
+) -> Array:
+    """Return the product of the planes of rows i and columns j, exact integers."""
+    total: Array = np.zeros((1, 1, 1))
+    for start in range(0, left.x.shape[2], _K_TILE):
+        h = slice(start, start + _K_TILE)
+        total = total + np.matmul(
+            plane(left.x[:, i, h], left.shift[:, i, np.newaxis]),
+            plane(right.x[:, h, j], right.shift[:, np.newaxis, j]),
+        )
+    return np.asarray(total)
+
+
+def _tile_missing(
+    left: _Side, right: _Side, i: slice, j: slice, bits: int
+) -> Exponents:
+    """Return the bits that each matrix of the batch misses in one tile."""
+    k = left.x.shape[2]
+    # 127 k L' is an exact integer below 2^53, or else k gives way to a power of two.
+    if 2 * (k.bit_length() + bits) + 7 > 53:
+        k = 1 << (k.bit_length() - 1)
+    lower = _tile_product(left, right, i, j, _cut)
+    lower *= 127 * k * 4.0 ** (FIRST_LOOK_BITS - bits)
+    error = left.unit[:, i, np.newaxis] * right.norm[:, np.newaxis, j]
+    other = right.unit[:, np.newaxis, j] * left.norm[:, i, np.newaxis]
+    np.maximum(error, other, out=error)
+    if bits > FIRST_LOOK_BITS:
+        # Entries without a single nonzero term are exact zeros.
+        error[_tile_product(left, right, i, j, _nonzero) == 0] = 0.0
+    bad = error > lower
+    missing = np.zeros(bad.shape[0], dtype=np.int64)
+    if bad.any():
+        with np.errstate(divide="ignore"):
+            ratio = np.divide(error, lower, out=np.ones_like(error), where=bad)
+        need = np.where(np.isfinite(ratio), np.frexp(ratio)[1], HOPELESS)
+        missing = np.max(need, axis=(1, 2), where=bad, initial=0).astype(np.int64)
+    return missing
+
+
+def _deficit(side: _Side, spare: Exponents, k: int) -> Exponents:
+    """Return the bits that lines are short of making k 2^-(mu+nu+2) negligible.
+
+    Below 1/512 of the other two terms of E, the factor 127 / 256 leaves room for it.
+    """
+    short = np.where(side.unit > 0, k.bit_length() + 9 - spare, 0)
+    return np.asarray(np.max(short, axis=1, initial=0))
+
+
+def missing_bits(
+    lines: tuple[Lines, Lines],
+    largest: tuple[Array, Array],
+    exponents: tuple[Exponents, Exponents],
+    *,
+    thorough: bool = False,
+) -> Exponents:
+    """Return how many bits more both operands of each product would need.
+
+    Parameters
+    ----------
+    lines : tuple of Lines
+        Rows of A and columns of B, finite, equal batches or 1.
+    largest : tuple of (batch, lines) ndarray of float64
+        From `cpu_exponents.magnitudes`.
+    exponents : tuple of (batch, lines) ndarray of int64
+        mu and nu.
+    thorough : bool
+        Take the second look.
+
+    Returns
+    -------
+    (batch,) ndarray of int64
+        0 where every entry is certified; `HOPELESS` where L is 0 and no number of
+        bits can tell.
+    """
+    bits = SECOND_LOOK_BITS if thorough else FIRST_LOOK_BITS
+    k = lines[0].matrix(-1).shape[2]
+    left = _side(lines[0], largest[0], exponents[0], -1, bits)
+    right = _side(lines[1], largest[1], exponents[1], -2, bits)
+    rows, columns = left.x.shape[1], right.x.shape[2]
+    batch = max(left.x.shape[0], right.x.shape[0])
+    missing = np.zeros(batch, dtype=np.int64)
+    for side, e, mu in zip((left, right), largest, exponents, strict=True):
+        spare = mu + largest_exponents(e)
+        np.maximum(missing, _deficit(side, spare, k), out=missing)
+    for i in range(0, rows, _TILE):
+        for j in range(0, columns, _TILE):
+            tile = slice(i, i + _TILE), slice(j, j + _TILE)
+            np.maximum(missing, _tile_missing(left, right, *tile, bits), out=missing)
+    return missing
