@@ -1,5 +1,6 @@
 """Each stage of the CPU engine against exact integers."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -19,8 +20,13 @@ from np_ozaki.engines.residue_system import (
 )
 from np_ozaki.engines.rounding import add_term, two_sum
 from np_ozaki.numerics import reference
-from np_ozaki.numerics.moduli import MODULI, product_bound
-from np_ozaki.testing import operands
+from np_ozaki.numerics.moduli import (
+    MODULI,
+    balanced_residue,
+    modulus_product,
+    product_bound,
+)
+from np_ozaki.testing import assert_same_bits, operands
 
 ENGINE = CpuEngine()
 SCALINGS = st.sampled_from(("norm", "accurate", "legacy"))
@@ -137,6 +143,49 @@ def test_scaling_exponents_of_empty_operands(shape, scaling):
     assert (mu.shape, nu.shape) == ((1, m), (1, n))
     assert not mu.any()
     assert not nu.any()
+
+
+def rebuilt(values, n, scaling):
+    """Reconstruct integers from residue products as the GEMMs would leave them."""
+    system = residue_system(n, scaling, 10)
+    q = math.prod(system.moduli)
+    planes = [
+        [float(v * pow(q // p, -1, p) % p) for v in values] for p in system.moduli
+    ]
+    if system.has_head:
+        planes.insert(0, [float(v) for v in values])
+    products = np.array(planes).reshape(len(planes), 1, 1, len(values))
+    mu, nu = np.zeros((1, 1), int), np.zeros((1, len(values)), int)
+    out = np.full((1, 1, len(values)), np.nan)
+    ENGINE.reconstruct(products, mu, nu, system, out)
+    return out[0, 0]
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 7, 8, 15, 16, 20, 35, 49])
+def test_reconstruction_at_the_ends_of_the_range(n):
+    m = product_bound(n)
+    values = [0, 1, -1, m, -m, m - 1, 1 - m, m // 2, -(m // 3), 2**53 + 1, -(2**53) - 3]
+    values = [v for v in values if abs(v) <= m]
+    want = [v / 1 for v in values]
+    assert_same_bits(rebuilt(values, n, "norm"), want)
+    assert_same_bits(rebuilt(values, n, "legacy"), want)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 7, 8, 15, 16, 20, 35, 49])
+def test_legacy_wraps_at_exactly_half_of_p(n):
+    p, m = modulus_product(n), product_bound(n)
+    values = [m - 1, m, m + 1, m + 2, -(p // 2) - 1, -(p // 2), 1 - p // 2, 3 * p + m]
+    want = [balanced_residue(v, p) / 1 for v in values]
+    assert_same_bits(rebuilt(values, n, "legacy"), want)
+
+
+@given(st.integers(2, 49), st.data())
+def test_reconstruction_of_any_integer(n, data):
+    m = product_bound(n)
+    values = [data.draw(st.integers(-m, m)) for _ in range(4)]
+    want = [v / 1 for v in values]
+    assert_same_bits(rebuilt(values, n, "norm"), want)
+    assert_same_bits(rebuilt(values, n, "legacy"), want)
 
 
 @pytest.mark.parametrize("halves", [2, 3, 4])
