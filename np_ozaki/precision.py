@@ -66,9 +66,9 @@ def multiply(
     Notes
     -----
     "auto" decides for each matrix of a batch by itself: 15 moduli and a certificate;
-    where that fails as many as the certificate asks for; where 49 are not enough, native
-    arithmetic, or with ``reproducible=True`` the correctly rounded product by Python
-    integers.
+    where that fails as many as the certificate asks for; where 49 are not enough,
+    native arithmetic, or with ``reproducible=True`` the correctly rounded product by
+    Python integers.
     """
     auto = options.precision == "auto" and options.scaling != "legacy"
     outcome = _run(engine, a, b, out, options, options.num_moduli, auto)

@@ -333,7 +333,11 @@ class CpuEngine:
                 count += done
                 flags = [flags[0] or overflow, flags[1] or invalid]
         return Outcome(
-            *flags, tiles.workspace_bytes, count, missing if certify else None
+            overflow=flags[0],
+            invalid=flags[1],
+            workspace_bytes=tiles.workspace_bytes,
+            tiles=count,
+            missing_bits=missing if certify else None,
         )
 
     def _batch(

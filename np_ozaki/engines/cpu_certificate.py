@@ -123,11 +123,12 @@ def _side(
 
 def _cut(x: Array, shift: Exponents) -> Array:
     """Return floor(|x| 2^shift); what underflows on the way is 0 anyway."""
-    result = np.abs(x)
+    result: Array = np.abs(x)
     for factor in power_of_two(shift):
         if factor is not None:
             result *= factor
-    return np.floor(result, out=result)
+    np.floor(result, out=result)
+    return result
 
 
 def _nonzero(x: Array, shift: Exponents) -> Array:
