@@ -133,7 +133,7 @@ def _cut(x: Array, shift: Exponents) -> Array:
 
 def _nonzero(x: Array, shift: Exponents) -> Array:
     """Return 1 for every entry that is not zero."""
-    return (x != 0).astype(np.float64)
+    return np.asarray(x != 0, dtype=np.float64)
 
 
 _Plane = Callable[[Array, Exponents], Array]
