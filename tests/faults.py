@@ -150,11 +150,6 @@ FAULTS = {
         "np.copysign(rounded, result[tiny])",
         "rounded",
     ),
-    "rounding: negative zero": (
-        "engines/cpu_reconstruct.py",
-        "    x += 0.0\n",
-        "",
-    ),
     "unscale: early overflow": (
         "engines/cpu_reconstruct.py",
         "_PLAIN_EXPONENT = 450",

@@ -124,16 +124,11 @@ def _absorb_head(limbs: list[Array], head: Array, shift: int) -> list[Array]:
     return limbs
 
 
-def _positive_zero(x: Array) -> Array:
-    """Turn -0 to +0 in place: C' = 0 gives +0 whatever signs its terms had."""
-    x += 0.0
-    return x
-
-
 def _unscale(high: Array, low: Array, exponent: Exponents) -> Array:
     """Return (high + low) 2^exponent, rounded once, for any exponents."""
     exponent = exponent.astype(np.int32)
-    result = _positive_zero(high + low)
+    # C' = 0 comes out as +0 whatever signs its terms had: `low` is never -0.
+    result = high + low
     scaled = np.ldexp(result, exponent)
     # The contract rounds once: a subnormal result is rounded at 2^-1074, not before.
     tiny = np.frexp(result)[1] + exponent <= _SMALLEST_NORMAL
@@ -190,7 +185,7 @@ def reconstruct(
                 exponent = np.broadcast_to(exponent, high.shape)
                 out[block] = _unscale(high, low, exponent)
             else:
-                result = _positive_zero(high + low)
+                result = high + low
                 result *= factors[0][of_rows]
                 np.multiply(result, factors[1][of_columns], out=out[block])
 
