@@ -113,7 +113,9 @@ def matmul(
     out : (..., m, n) ndarray or OzArray, optional
         Where to write; any strides, may overlap the operands.
     precision : "auto" or int, default "auto"
-        Number of moduli, 2 to 49.  "auto" is 15: FP64 accuracy on ordinary data.
+        Number of moduli, 2 to 49.  "auto" takes 15 and certifies for each matrix that
+        every entry is as accurate as a conventional FP64 product is guaranteed to be;
+        where that fails it takes more, and beyond 49 it goes native.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale

@@ -41,7 +41,7 @@ EngineName = Literal["auto", "cpu", "native"]
 Strategy = Literal["always", "performant"]
 
 AUTO_MODULI = 15
-"""Moduli of ``precision="auto"``: FP64 accuracy on ordinary data up to k = 16384."""
+"""Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
 
 _SMALLEST_WORKSPACE = 4 << 20
 
@@ -70,7 +70,7 @@ class Options:
     Attributes
     ----------
     precision : "auto" or int
-        Number of moduli, 2 to 49; "auto" is 15.
+        Number of moduli, 2 to 49; "auto" is 15, or more where a certificate asks.
     scaling : {"norm", "accurate", "legacy"}
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "native"}
@@ -178,7 +178,7 @@ class Options:
 
     @property
     def num_moduli(self) -> int:
-        """N of the contract that `precision` stands for."""
+        """N of the contract that `precision` stands for, at first where it is auto."""
         return AUTO_MODULI if self.precision == "auto" else int(self.precision)
 
     def with_changes(self, **changes: Any) -> Options:

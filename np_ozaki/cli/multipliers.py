@@ -39,6 +39,7 @@ class Ours:
     def __init__(self, given: dict[str, Any], options: Options) -> None:
         self._given = given
         self._options = options
+        self._call: CallInfo | None = None
 
     @property
     def binding(self) -> bool:
@@ -52,10 +53,13 @@ class Ours:
                 "tuple[Array, CallInfo]",
                 matmul(a, b, return_info=True, **self._given),
             )
+        self._call = info
         return c, info.engine, info.num_moduli
 
     def bound(self, case: Case, sample: Sample, c: Array) -> Array | None:
-        """Return the bound from the exponents and the rounding residuals."""
+        """Return the bound that belongs to the last product, of `case`."""
+        if self._call is None or self._call.num_moduli is None:
+            return None
         if not self.binding:
             return None
         computed = c[np.ix_(sample.rows, sample.columns)]
@@ -66,9 +70,11 @@ class Ours:
         mu, nu = CpuEngine().scaling_exponents(
             a[np.newaxis],
             b[np.newaxis],
-            self._options.num_moduli,
+            self._call.num_moduli,
             self._options.scaling,
         )
+        if self._call.fallback is not None:
+            return conventional_bound(a[sample.rows], b[:, sample.columns])
         return error_bound(
             a[sample.rows],
             b[:, sample.columns],

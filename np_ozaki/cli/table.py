@@ -22,6 +22,7 @@ _COLUMNS = (
 """Titles and widths; negative ones are flush left.  97 columns together."""
 
 _LEGEND = """\
+engine   with the number of moduli that the product took
 max err  largest error of an entry relative to |A||B|, in u = 2^-53; against exact
          integers, over the entries named under the size
 correct  share of entries that are the exact result, correctly rounded
@@ -81,7 +82,7 @@ def rows(case: dict[str, Any]) -> str:
             (
                 name,
                 second,
-                result["engine"],
+                _engine(result),
                 _number(result["max_error"]),
                 _share(result["correct"]),
                 _number(result["bound"]),
@@ -109,8 +110,8 @@ def footer(report: dict[str, Any]) -> str:
         The last line is the summary.
     """
     options = report["options"]
-    chosen = f"precision={options['precision']} ({options['num_moduli']} moduli)"
-    lines = ["", _LEGEND, "", f"np_ozaki: {chosen}, scaling={options['scaling']}"]
+    chosen = f"precision={options['precision']}, scaling={options['scaling']}"
+    lines = ["", _LEGEND, "", f"np_ozaki: {chosen}"]
     lines += [f"note: {note}" for note in report["notes"]]
     lines += [f"BROKEN {failure}" for failure in report["failures"]]
     lines.append(summary(report))
@@ -158,6 +159,11 @@ def as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def _engine(result: dict[str, Any]) -> str:
+    moduli = result["num_moduli"]
+    return f"{result['engine']} {moduli}" if moduli else str(result["engine"])
 
 
 def _number(value: float | None) -> str:

@@ -62,7 +62,8 @@ def test_default_run(terminal):
         assert ours["holds"] is ours["scaled_bits"] is True
         assert ours["max_error"] <= ours["bound"]
         assert ours["symmetric"] in {True, None}
-        assert ours["num_moduli"] == 15
+        wide = case["name"] == "lognormal, phi=4"
+        assert (ours["num_moduli"] > 15) is wide
     by_name = {case["name"]: case["results"][0] for case in report["cases"]}
     assert by_name["integers, exact result"]["correct"] == 1.0
     assert by_name["digits X.T @ X"]["max_error"] == 0.0
