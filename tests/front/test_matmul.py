@@ -90,6 +90,15 @@ def test_out_aliases_an_operand(shape):
     assert_same_bits(a, want)
 
 
+def test_out_aliases_an_operand_of_several_tiles():
+    a = integers(16, (1100, 1100), 8)
+    want, info = np_ozaki.matmul(a, a, precision=15, return_info=True)
+    assert info.tiles > 1
+    for out in (a.copy(), np.asfortranarray(a)):
+        np_ozaki.matmul(out, out, out=out, precision=15)
+        assert_same_bits(out, want)
+
+
 def test_out_overlaps_partly():
     big = integers(6, (30, 20), 10)
     want = np_ozaki.matmul(big[:20], big[:20])

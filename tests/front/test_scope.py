@@ -112,6 +112,15 @@ def test_out_gives_the_same_bits_and_aliases_are_safe():
     assert (base[::2] == 7.0).all()
 
 
+@pytest.mark.parametrize("b_shape", [(6, 4), (1, 6, 4), (3, 6, 4)])
+def test_batches_repeated_by_stride_zero(b_shape):
+    b = np.random.default_rng(4).standard_normal(b_shape)
+    repeated = np.broadcast_to(A, (3, 5, 6))
+    with scope():
+        c = repeated @ b
+    assert_same_bits(c, np_ozaki.matmul(np.stack([A, A, A]), b))
+
+
 def test_the_innermost_scope_decides():
     def moduli():
         A @ B
