@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki.config import AUTO_MODULI, Options
 from np_ozaki.engines.base import Engine, Outcome
+from np_ozaki.errors import WorkspaceError, refusal
 from np_ozaki.numerics.moduli import MAX_MODULI, scaling_bits
 from np_ozaki.numerics.reference import exact_product
 
@@ -63,6 +64,11 @@ def multiply(
     Served
         What it took.
 
+    Raises
+    ------
+    WorkspaceError
+        The system has no memory left for the tiles; a MemoryError.
+
     Notes
     -----
     "auto" decides for each matrix of a batch by itself: 15 moduli and a certificate;
@@ -111,15 +117,25 @@ def _run(
     num_moduli: int,
     certify: bool,
 ) -> Outcome:
-    return engine.matmul(
-        a,
-        b,
-        out,
-        num_moduli=num_moduli,
-        scaling=options.scaling,
-        workspace_bytes=options.workspace_bytes,
-        certify=certify,
-    )
+    try:
+        return engine.matmul(
+            a,
+            b,
+            out,
+            num_moduli=num_moduli,
+            scaling=options.scaling,
+            workspace_bytes=options.workspace_bytes,
+            certify=certify,
+        )
+    except MemoryError as error:
+        raise WorkspaceError(
+            refusal(
+                "workspace_bytes",
+                options.workspace_bytes,
+                f"not enough memory for the tiles of a product ({error})",
+                "lower it: products then run in smaller tiles, with the same bits",
+            )
+        ) from error
 
 
 def _moduli_for(used: int, missing: int) -> int | None:

@@ -6,8 +6,8 @@ small ones go through every stage together.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,18 +16,15 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki.engines import workspace
 from np_ozaki.engines.base import Outcome
-from np_ozaki.engines.cpu_certificate import missing_bits
+from np_ozaki.engines.cpu_accurate import auxiliary_maxima
+from np_ozaki.engines.cpu_certificate import Side, missing_bits, side, split
 from np_ozaki.engines.cpu_exponents import (
-    ACCURATE_BITS,
     Exponents,
     Lines,
     accurate_exponents,
-    ceilings,
-    largest_exponents,
     legacy_exponents,
     magnitudes,
     norm_exponents,
-    power_of_two,
 )
 from np_ozaki.engines.cpu_reconstruct import reconstruct
 from np_ozaki.engines.cpu_residues import reduce_balanced, residue_planes
@@ -35,15 +32,17 @@ from np_ozaki.engines.parallel import (
     Block,
     available_threads,
     blocks,
+    of_batch,
+    ranges,
     run_blocks,
 )
 from np_ozaki.engines.residue_system import (
     EXACT_K_BLOCK,
     ResidueSystem,
+    paired_tables,
     residue_system,
 )
 from np_ozaki.engines.special_values import nonfinite_entries
-from np_ozaki.errors import WorkspaceError, refusal
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.plan import Tiles, choose_tiles
 
@@ -52,72 +51,58 @@ __all__ = ["CpuEngine"]
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 1023
-_AUXILIARY_TILE = 256
-_AUXILIARY_K = 1024
+_SMALL = 1 << 12
+"""Entries of both matrices up to which a product counts as small (one block)."""
 
 
-def _ranges(size: int, step: int) -> list[slice]:
-    """Cut 0..size; one empty range for size 0, so that empty products still run."""
-    starts = range(0, size, max(step, 1))
-    return [slice(i, min(i + step, size)) for i in starts] or [slice(0)]
+@dataclass
+class _Scaled:
+    """The operands of a part of a batch, scaled.
 
+    Attributes
+    ----------
+    lines : tuple of Lines
+        Rows of A and columns of B, or one that stacks them as rows; finite, with 0
+        for NaN and Inf.
+    largest : tuple of (batch, lines) ndarray of float64
+        Magnitudes of the same.
+    exponents : tuple of (batch, lines) ndarray of int64
+        mu and nu of the same.
+    m : int
+        Rows of A.
+    special : bool
+        Whether an operand held NaN or Inf.
+    """
 
-def _of_batch(part: slice, x: NDArray[np.generic]) -> slice:
-    """Return which matrices of `x` belong to a part of the batch (1 broadcasts)."""
-    return part if x.shape[0] > 1 else slice(0, 1)
+    lines: tuple[Lines, ...]
+    largest: tuple[Array, ...]
+    exponents: tuple[Exponents, ...]
+    m: int
+    special: bool
 
-
-@contextlib.contextmanager
-def _typed_memory_error(workspace_bytes: int) -> Iterator[None]:
-    try:
-        yield
-    except MemoryError as error:
-        raise WorkspaceError(
-            refusal(
-                "workspace_bytes",
-                workspace_bytes,
-                f"not enough memory for the tiles of a product ({error})",
-                "lower it: products then run in smaller tiles, with the same bits",
+    def sides(self, thorough: bool) -> tuple[Side, Side]:
+        """Return what A and B contribute to a certificate."""
+        left, *rest = (
+            side(*parts, left=not i, thorough=thorough)
+            for i, parts in enumerate(
+                zip(self.lines, self.largest, self.exponents, strict=True)
             )
-        ) from error
+        )
+        return (left, rest[0]) if rest else split(left, self.m)
 
+    def of(self, chosen: NDArray[np.intp]) -> _Scaled:
+        """Return the chosen matrices of the batch."""
 
-def _auxiliary(x: Array, shift: Exponents) -> Array:
-    """Return ceil(abs(x) 2^shift), at most 2^6."""
-    result = np.empty(x.shape)
-    ceilings(x, power_of_two(shift), bool((shift < 0).any()), result)
-    return result
+        def pick(x: NDArray[Any]) -> NDArray[Any]:
+            return x[chosen] if x.shape[0] > 1 else x
 
-
-def _auxiliary_maxima(
-    a: Array, b: Array, largest_a: Array, largest_b: Array
-) -> tuple[Array, Array]:
-    """Return the row and column maxima of Cbar, over the whole operands."""
-    shift_a = ACCURATE_BITS - largest_exponents(largest_a)
-    shift_b = ACCURATE_BITS - largest_exponents(largest_b)
-    batch = max(a.shape[0], b.shape[0])
-    rows = np.zeros((batch, a.shape[1]))
-    columns = np.zeros((batch, b.shape[2]))
-    tile = (
-        min(a.shape[1], _AUXILIARY_TILE),
-        min(b.shape[2], _AUXILIARY_TILE),
-        min(a.shape[2], _AUXILIARY_K),
-    )
-    deep = max(1, _AUXILIARY_TILE**2 // max(1, sum(tile) * max(tile)))
-    for h in _ranges(batch, deep):
-        ha, hb = _of_batch(h, a), _of_batch(h, b)
-        for i in _ranges(a.shape[1], tile[0]):
-            for j in _ranges(b.shape[2], tile[1]):
-                total = np.zeros(())
-                for inner in _ranges(a.shape[2], tile[2]):
-                    # At most k 2^12: exact in float64 for any k.
-                    total = total + np.matmul(
-                        _auxiliary(a[ha, i, inner], shift_a[ha, i, np.newaxis]),
-                        _auxiliary(b[hb, inner, j], shift_b[hb, np.newaxis, j]),
-                    )
-                rows[h, i] = np.maximum(rows[h, i], total.max(2, initial=0))
-                columns[h, j] = np.maximum(columns[h, j], total.max(1, initial=0))
-    return rows, columns
+        return _Scaled(
+            tuple(Lines(pick(x.x), x.along, x.threads) for x in self.lines),
+            tuple(map(pick, self.largest)),
+            tuple(map(pick, self.exponents)),
+            self.m,
+            self.special,
+        )
 
 
 class CpuEngine:
@@ -168,7 +153,7 @@ class CpuEngine:
         scaling: str,
     ) -> tuple[Exponents, Exponents]:
         if scaling == "accurate":
-            rows, columns = _auxiliary_maxima(
+            rows, columns = auxiliary_maxima(
                 left.matrix(-1), right.matrix(-2), *largest
             )
             return (
@@ -201,7 +186,8 @@ class CpuEngine:
         """
         axis = -1 if left else -2
         lines = Lines.of(x, axis, self.threads)
-        planes = residue_planes(lines, exponents, system, left=left)
+        tables = system.left if left else system.right
+        planes = residue_planes(lines, exponents, system, tables)
         return planes if lines.along == (axis == -1) else planes.swapaxes(-1, -2)
 
     def residue_gemm(self, left: Array, right: Array, out: Array) -> None:
@@ -295,11 +281,6 @@ class CpuEngine:
         -------
         Outcome
             Exceptions that IEEE arithmetic would have flagged, and the tiling.
-
-        Raises
-        ------
-        WorkspaceError
-            The system has no memory left for the tiles; a MemoryError.
         """
         k = a.shape[2]
         if not k or not out.size:
@@ -314,16 +295,15 @@ class CpuEngine:
             np.errstate(all="ignore"),
             hooks.unrouted(),
             workspace.reserve(wanted, workspace_bytes) as granted,
-            _typed_memory_error(workspace_bytes),
         ):
             tiles = choose_tiles(*sizes, **choice, budget=granted)
             flags = [False, False]
             count = 0
             missing = np.zeros(out.shape[0], dtype=np.int64)
-            for part in _ranges(out.shape[0], tiles.batch):
+            for part in ranges(out.shape[0], tiles.batch):
                 done, overflow, invalid = self._batch(
-                    a[_of_batch(part, a)],
-                    b[_of_batch(part, b)],
+                    a[of_batch(part, a)],
+                    b[of_batch(part, b)],
                     out[part],
                     system,
                     scaling,
@@ -351,53 +331,74 @@ class CpuEngine:
         missing: Exponents | None,
     ) -> tuple[int, bool, bool]:
         """Multiply one part of a batch; return (tiles, overflow, invalid)."""
+        size = (a.shape[1] + b.shape[2]) * a.shape[2]
+        small = size <= _SMALL and a.shape[0] == b.shape[0] and scaling != "accurate"
+        multiply = self._small if small else self._tiled
+        scaled, count = multiply(a, b, out, system, scaling, tiles)
+        if missing is not None:
+            missing[...] = missing_bits(*scaled.sides(thorough=False))
+            (doubtful,) = np.nonzero(missing)
+            if doubtful.size:
+                sides = scaled.of(doubtful).sides(thorough=True)
+                missing[doubtful] = missing_bits(*sides)
+        bits = product_bound(system.num_moduli).bit_length()
+        lowest = [int(np.minimum.reduce(x, axis=None)) for x in scaled.exponents]
+        near = lowest[0] + lowest[-1] < bits - _LARGEST_EXPONENT
+        overflow = near and bool(np.isinf(out).any())
+        invalid = self._special_values(a, b, out) if scaled.special else False
+        return count, overflow, invalid
+
+    def _tiled(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        system: ResidueSystem,
+        scaling: str,
+        tiles: Tiles,
+    ) -> tuple[_Scaled, int]:
+        """Multiply tile by tile; return the scaled operands and the tiles done."""
         if scaling == "accurate":
             # These exponents depend on the partner: no operand serves a whole batch.
             a = np.broadcast_to(a, (out.shape[0], *a.shape[1:]))
             b = np.broadcast_to(b, (out.shape[0], *b.shape[1:]))
         left, largest_a, special_a = self._finite(a, -1)
         right, largest_b, special_b = self._finite(b, -2)
-        mu, nu = self._exponents(
-            left, right, (largest_a, largest_b), system.num_moduli, scaling
-        )
+        largest = largest_a, largest_b
+        mu, nu = self._exponents(left, right, largest, system.num_moduli, scaling)
         count = 0
         for i, j, products in self._products(left, right, mu, nu, system, tiles):
             self.reconstruct(products, mu[:, i], nu[:, j], system, out[:, i, j])
             count += 1
-        if missing is not None:
-            self._certify((left, right), (largest_a, largest_b), (mu, nu), missing)
-        bits = product_bound(system.num_moduli).bit_length()
-        overflow = bool(
-            mu.min() + nu.min() < bits - _LARGEST_EXPONENT and np.isinf(out).any()
-        )
-        invalid = False
-        if special_a or special_b:
-            invalid = self._special_values(a, b, out)
-        return count, overflow, invalid
+        special = special_a or special_b
+        return _Scaled((left, right), largest, (mu, nu), a.shape[1], special), count
 
-    def _certify(
+    def _small(
         self,
-        lines: tuple[Lines, Lines],
-        largest: tuple[Array, Array],
-        exponents: tuple[Exponents, Exponents],
-        missing: Exponents,
-    ) -> None:
-        """Write the bits that each matrix of a batch is short of a certificate."""
-        missing[...] = missing_bits(lines, largest, exponents)
-        (doubtful,) = np.nonzero(missing)
-        if not doubtful.size:
-            return
+        a: Array,
+        b: Array,
+        out: Array,
+        system: ResidueSystem,
+        scaling: str,
+        tiles: Tiles,
+    ) -> tuple[_Scaled, int]:
+        """Multiply small matrices, both operands side by side through each stage.
 
-        def chosen(x: NDArray[Any]) -> NDArray[Any]:
-            return x[doubtful] if x.shape[0] > 1 else x
-
-        again = tuple(Lines(chosen(side.x), side.along, side.threads) for side in lines)
-        missing[doubtful] = missing_bits(
-            (again[0], again[1]),
-            (chosen(largest[0]), chosen(largest[1])),
-            (chosen(exponents[0]), chosen(exponents[1])),
-            thorough=True,
-        )
+        NumPy's calls are what small products cost, and this halves them.
+        """
+        m = a.shape[1]
+        both = np.empty((a.shape[0], m + b.shape[2], a.shape[2]))
+        both[:, :m], both[:, m:] = a, b.swapaxes(1, 2)
+        lines, largest, special = self._finite(both, -1)
+        rule = norm_exponents if scaling == "norm" else legacy_exponents
+        exponents = rule(lines, largest, system.num_moduli)
+        tables = paired_tables(system, m, b.shape[2])
+        planes = residue_planes(lines, exponents, system, tables)
+        products = np.empty((system.num_planes, *out.shape))
+        self.residue_gemm(planes[:, :, :m], planes[:, :, m:].swapaxes(-1, -2), products)
+        mu, nu = exponents[:, :m], exponents[:, m:]
+        self.reconstruct(products, mu, nu, system, out)
+        return _Scaled((lines,), (largest,), (exponents,), m, special), 1
 
     def _finite(self, x: Array, axis: int) -> tuple[Lines, Array, bool]:
         """Return the lines of `x` with 0 for NaN and Inf, their magnitudes, if any."""
@@ -439,14 +440,14 @@ class CpuEngine:
     ) -> Iterator[tuple[slice, slice, Array]]:
         """Yield (rows, columns, residue products) of every tile."""
         a, b = left.matrix(-1), right.matrix(-2)
-        inner = _ranges(a.shape[2], tiles.k)
+        inner = ranges(a.shape[2], tiles.k)
         batch = max(a.shape[0], b.shape[0])
         total: Array | None = None
         target: Array | None = None
         planes: Array | None = None
-        for j in _ranges(b.shape[2], tiles.n):
+        for j in ranges(b.shape[2], tiles.n):
             kept: Array | None = None
-            for i in _ranges(a.shape[1], tiles.m):
+            for i in ranges(a.shape[1], tiles.m):
                 shape = (system.num_planes, batch, i.stop - i.start, j.stop - j.start)
                 if total is None or total.shape != shape:
                     # Old buffers go before new ones come: the limit counts one set.

@@ -17,7 +17,7 @@ terms are all zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from np_ozaki.engines.cpu_exponents import (
 )
 from np_ozaki.engines.parallel import Block
 
-__all__ = ["HOPELESS", "missing_bits"]
+__all__ = ["HOPELESS", "Side", "missing_bits", "side", "split"]
 
 Array = NDArray[np.float64]
 
@@ -46,26 +46,32 @@ _TILE = 512
 _K_TILE = 2048
 
 
-@dataclass(frozen=True)
-class _Side:
+@dataclass
+class Side:
     """One operand: what its lines contribute to E and to L.
 
     Attributes
     ----------
     x : (batch, m, k) or (batch, k, n) ndarray of float64
         The operand.
+    bits : int
+        c, to which entries are cut.
     shift : (batch, lines) ndarray of int64
         bits - 1 - e: |x| 2^shift is cut to an integer below 2^bits.
     norm : (batch, lines) ndarray of float64
         sum of ceil(|x| 2^(15 - e)): the 1-norm from above, an exact integer.
     unit : (batch, lines) ndarray of float64
         2^(57 - (mu + e)), the rounding error of an entry; 0 for lines without one.
+    spare : (batch, lines) ndarray of int64
+        mu + e.
     """
 
     x: Array
+    bits: int
     shift: Exponents
     norm: Array
     unit: Array
+    spare: Exponents
 
 
 def _norm_sums(lines: Lines, e: Exponents) -> Array:
@@ -110,15 +116,73 @@ def _rounded_lines(lines: Lines, exponents: Exponents) -> NDArray[np.bool_]:
     return result
 
 
-def _side(
-    lines: Lines, largest: Array, exponents: Exponents, axis: int, bits: int
-) -> _Side:
+def side(
+    lines: Lines,
+    largest: Array,
+    exponents: Exponents,
+    *,
+    left: bool,
+    thorough: bool = False,
+) -> Side:
+    """Return what one operand contributes to E and to L.
+
+    Parameters
+    ----------
+    lines : Lines
+        Rows of A or columns of B, finite.
+    largest : (batch, lines) ndarray of float64
+        From `cpu_exponents.magnitudes`.
+    exponents : (batch, lines) ndarray of int64
+        mu or nu.
+    left : bool
+        Whether this is A, or both operands stacked as rows (see `split`).
+    thorough : bool
+        For the second look.
+
+    Returns
+    -------
+    Side
+        Exact integers and powers of two.
+    """
+    bits = SECOND_LOOK_BITS if thorough else FIRST_LOOK_BITS
     e = largest_exponents(largest)
-    unit = np.ldexp(1.0, 57 - (exponents + e))
+    spare = exponents + e
+    unit = np.ldexp(1.0, 57 - spare)
     unit[largest == 0] = 0.0
-    if bits > FIRST_LOOK_BITS:
+    if thorough:
         unit[~_rounded_lines(lines, exponents)] = 0.0
-    return _Side(lines.matrix(axis), bits - 1 - e, _norm_sums(lines, e), unit)
+    x = lines.matrix(-1 if left else -2)
+    return Side(x, bits, bits - 1 - e, _norm_sums(lines, e), unit, spare)
+
+
+def split(both: Side, m: int) -> tuple[Side, Side]:
+    """Return the sides of operands that were stacked: m rows of A, then columns of B.
+
+    Parameters
+    ----------
+    both : Side
+        Of an array of (batch, m + n, k).
+    m : int
+        Rows of A.
+
+    Returns
+    -------
+    tuple of Side
+        Of A and of B.
+    """
+    above, below = (slice(None), slice(m)), (slice(None), slice(m, None))
+    left, right = (
+        Side(
+            both.x[rows],
+            both.bits,
+            both.shift[rows],
+            both.norm[rows],
+            both.unit[rows],
+            both.spare[rows],
+        )
+        for rows in (above, below)
+    )
+    return left, replace(right, x=right.x.swapaxes(1, 2))
 
 
 def _cut(x: Array, shift: Exponents) -> Array:
@@ -139,9 +203,7 @@ def _nonzero(x: Array, shift: Exponents) -> Array:
 _Plane = Callable[[Array, Exponents], Array]
 
 
-def _tile_product(
-    left: _Side, right: _Side, i: slice, j: slice, plane: _Plane
-) -> Array:
+def _tile_product(left: Side, right: Side, i: slice, j: slice, plane: _Plane) -> Array:
     """Return the product of the planes of rows i and columns j, exact integers."""
     total: Array = np.zeros((1, 1, 1))
     for start in range(0, left.x.shape[2], _K_TILE):
@@ -153,11 +215,9 @@ def _tile_product(
     return np.asarray(total)
 
 
-def _tile_missing(
-    left: _Side, right: _Side, i: slice, j: slice, bits: int
-) -> Exponents:
+def _tile_missing(left: Side, right: Side, i: slice, j: slice) -> Exponents:
     """Return the bits that each matrix of the batch misses in one tile."""
-    k = left.x.shape[2]
+    k, bits = left.x.shape[2], left.bits
     # 127 k L' is an exact integer below 2^53, or else k gives way to a power of two.
     if 2 * (k.bit_length() + bits) + 7 > 53:
         k = 1 << (k.bit_length() - 1)
@@ -179,34 +239,22 @@ def _tile_missing(
     return missing
 
 
-def _deficit(side: _Side, spare: Exponents, k: int) -> Exponents:
+def _deficit(side: Side, k: int) -> Exponents:
     """Return the bits that lines are short of making k 2^-(mu+nu+2) negligible.
 
     Below 1/512 of the other two terms of E, the factor 127 / 256 leaves room for it.
     """
-    short = np.where(side.unit > 0, k.bit_length() + 9 - spare, 0)
+    short = np.where(side.unit > 0, k.bit_length() + 9 - side.spare, 0)
     return np.asarray(np.max(short, axis=1, initial=0))
 
 
-def missing_bits(
-    lines: tuple[Lines, Lines],
-    largest: tuple[Array, Array],
-    exponents: tuple[Exponents, Exponents],
-    *,
-    thorough: bool = False,
-) -> Exponents:
+def missing_bits(left: Side, right: Side) -> Exponents:
     """Return how many bits more both operands of each product would need.
 
     Parameters
     ----------
-    lines : tuple of Lines
-        Rows of A and columns of B, finite, equal batches or 1.
-    largest : tuple of (batch, lines) ndarray of float64
-        From `cpu_exponents.magnitudes`.
-    exponents : tuple of (batch, lines) ndarray of int64
-        mu and nu.
-    thorough : bool
-        Take the second look.
+    left, right : Side
+        Of A and of B, equal batches or 1, for the same look.
 
     Returns
     -------
@@ -214,18 +262,12 @@ def missing_bits(
         0 where every entry is certified; `HOPELESS` where L is 0 and no number of
         bits can tell.
     """
-    bits = SECOND_LOOK_BITS if thorough else FIRST_LOOK_BITS
-    k = lines[0].matrix(-1).shape[2]
-    left = _side(lines[0], largest[0], exponents[0], -1, bits)
-    right = _side(lines[1], largest[1], exponents[1], -2, bits)
-    rows, columns = left.x.shape[1], right.x.shape[2]
-    batch = max(left.x.shape[0], right.x.shape[0])
-    missing = np.zeros(batch, dtype=np.int64)
-    for side, e, mu in zip((left, right), largest, exponents, strict=True):
-        spare = mu + largest_exponents(e)
-        np.maximum(missing, _deficit(side, spare, k), out=missing)
+    k, rows, columns = left.x.shape[2], left.x.shape[1], right.x.shape[2]
+    missing = np.zeros(max(left.x.shape[0], right.x.shape[0]), dtype=np.int64)
+    for one in (left, right):
+        np.maximum(missing, _deficit(one, k), out=missing)
     for i in range(0, rows, _TILE):
         for j in range(0, columns, _TILE):
             tile = slice(i, i + _TILE), slice(j, j + _TILE)
-            np.maximum(missing, _tile_missing(left, right, *tile, bits), out=missing)
+            np.maximum(missing, _tile_missing(left, right, *tile), out=missing)
     return missing

@@ -55,7 +55,10 @@ def _scale(
 
 
 def residue_planes(
-    lines: Lines, exponents: Exponents, system: ResidueSystem, *, left: bool
+    lines: Lines,
+    exponents: Exponents,
+    system: ResidueSystem,
+    tables: tuple[Array, ...],
 ) -> Array:
     """Return the planes that the residue GEMMs multiply.
 
@@ -67,8 +70,9 @@ def residue_planes(
         mu or nu.
     system : ResidueSystem
         Moduli and tables.
-    left : bool
-        Whether this is A, which carries the CRT inverses.
+    tables : tuple of ndarray of float64
+        ``system.left`` for A, ``system.right`` for B, or those of both operands side
+        by side in one block (`paired_tables`).
 
     Returns
     -------
@@ -81,7 +85,6 @@ def residue_planes(
     first, second = power_of_two(spread)
     planes = np.empty((system.num_planes, *x.shape))
     head = int(system.has_head)
-    tables = system.left if left else system.right
     count = system.num_operand_planes
 
     def work(share: Sequence[Block]) -> None:

@@ -10,16 +10,25 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+
+# Not later: a process forked while another thread imports would wait for ever.
+from concurrent.futures.thread import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from np_ozaki import hooks
 
-if TYPE_CHECKING:
-    import concurrent.futures
-
-__all__ = ["BLOCK_ELEMENTS", "Block", "available_threads", "blocks", "run_blocks"]
+__all__ = [
+    "BLOCK_ELEMENTS",
+    "Block",
+    "available_threads",
+    "blocks",
+    "of_batch",
+    "ranges",
+    "run_blocks",
+]
 
 Block = tuple[slice, slice, slice]
 
@@ -29,7 +38,7 @@ BLOCK_ELEMENTS = 1 << 14
 _WHOLE = (slice(None), slice(None), slice(None))
 
 _lock = threading.Lock()
-_pool: concurrent.futures.ThreadPoolExecutor | None = None
+_pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 
 
@@ -87,13 +96,22 @@ def blocks(shape: tuple[int, int, int]) -> list[Block]:
     ]
 
 
-def _executor(threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    global _pool, _pool_size
-    import concurrent.futures  # at the first large product, not with the package
+def ranges(size: int, step: int) -> list[slice]:
+    """Cut 0..size; one empty range for size 0, so that empty products still run."""
+    starts = range(0, size, max(step, 1))
+    return [slice(i, min(i + step, size)) for i in starts] or [slice(0)]
 
+
+def of_batch(part: slice, x: NDArray[Any]) -> slice:
+    """Return which matrices of `x` belong to a part of the batch (1 broadcasts)."""
+    return part if x.shape[0] > 1 else slice(0, 1)
+
+
+def _executor(threads: int) -> ThreadPoolExecutor:
+    global _pool, _pool_size
     with _lock:
         if _pool is None or _pool_size < threads:
-            _pool = concurrent.futures.ThreadPoolExecutor(threads, "np_ozaki")
+            _pool = ThreadPoolExecutor(threads, "np_ozaki")
             _pool_size = threads
         return _pool
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.numerics.moduli import MODULI, product_bound
 
-__all__ = ["LIMB_BITS", "ResidueSystem", "residue_system"]
+__all__ = ["LIMB_BITS", "ResidueSystem", "paired_tables", "residue_system"]
 
 LIMB_BITS = 30
 """Weights are cut to balanced limbs: 16 terms of 29 + 18.8 bits stay exact."""
@@ -225,4 +225,26 @@ def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem
         head_low=_column(table(inverses, shift)),
         weights=np.vstack([weights.T, 1.0 / np.array(moduli, dtype=np.float64)]),
         product_limbs=np.array(balanced_limbs(product, limbs), dtype=np.float64),
+    )
+
+
+@functools.lru_cache(maxsize=512)
+def paired_tables(system: ResidueSystem, m: int, n: int) -> tuple[Column, ...]:
+    """Return the tables for m rows of A and n columns of B, stacked as rows.
+
+    Parameters
+    ----------
+    system : ResidueSystem
+        Moduli and tables.
+    m, n : int
+        Rows of A and columns of B.
+
+    Returns
+    -------
+    tuple of (T, 1, m + n, 1) ndarray of float64
+        Lowest plane first; shared and never written.
+    """
+    return tuple(
+        np.concatenate((left.repeat(m, axis=2), right.repeat(n, axis=2)), axis=2)
+        for left, right in zip(system.left, system.right, strict=True)
     )
