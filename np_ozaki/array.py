@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki import context
 from np_ozaki.config import EngineName, Options, Precision, Scaling
+from np_ozaki.errors import OperandTypeError, refusal
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes.numpy_api import dot
 from np_ozaki.stats import CallInfo
@@ -197,6 +198,14 @@ def _wrap(x: Any) -> Any:
     return x
 
 
+def _hand_back(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a result wrapped, or the very argument that it was written to."""
+    for given in (*args, *kwargs.values()):
+        if _unwrap(given) is result:
+            return given
+    return _wrap(result)
+
+
 def _rebuild(x: Any, change: Callable[[Any], Any]) -> Any:
     """Return a list, a tuple or a named tuple with `change` done to its items."""
     items = [change(item) for item in x]
@@ -220,6 +229,8 @@ class OzArray(NDArrayOperatorsMixin):
     ------
     ValueError
         If ``copy=False`` and `x` is no ndarray that could be shared.
+    OperandTypeError
+        If `x` is a masked array; a TypeError.
 
     Notes
     -----
@@ -246,6 +257,15 @@ class OzArray(NDArrayOperatorsMixin):
 
     def __init__(self, x: ArrayLike | OzArray, copy: bool | None = None) -> None:
         source = x._array if isinstance(x, OzArray) else x
+        if isinstance(source, np.ma.MaskedArray):
+            raise OperandTypeError(
+                refusal(
+                    "x",
+                    type(source).__name__,
+                    "an OzArray has no mask, and hidden entries would show",
+                    "pass x.filled(value) or x.data",
+                )
+            )
         self._array = np.array(source, copy=copy is not False, subok=False)
 
     # What NumPy asks for -------------------------------------------------------
@@ -299,9 +319,7 @@ class OzArray(NDArrayOperatorsMixin):
             return _dot(*args, **kwargs)
         if func is np.linalg.matmul:
             return np.matmul(*args, **kwargs)
-        result = func(*map(_unwrap, args), **_unwrap(kwargs))
-        out = kwargs.get("out")
-        return out if isinstance(out, OzArray) else _wrap(result)
+        return _hand_back(func(*map(_unwrap, args), **_unwrap(kwargs)), args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the data; the copy shares nothing."""
@@ -405,6 +423,29 @@ class OzArray(NDArrayOperatorsMixin):
         """Return NumPy's format."""
         return format(self._array, spec)
 
+    def __matmul__(self, other: Any) -> Any:
+        """Return the product, on the engine unless `other` wants to answer."""
+        if _answers_itself(other):
+            return _wrap(self._array @ other)
+        return np.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """Return the reflected product on the engine."""
+        return np.matmul(other, self)
+
+    def __imatmul__(self, other: Any) -> Any:
+        """Replace the entries by those of the product, on the engine."""
+        operands = (self._array, _unwrap(other))
+        _run(
+            "matmul",
+            np.matmul,
+            _matmul_product,
+            operands,
+            self._array,
+            context.default_options(),
+        )
+        return self
+
     def dot(self, b: Any, out: Any = None) -> Any:
         """Return `numpy.dot` of this array and another, on the engine.
 
@@ -497,9 +538,8 @@ class OzArray(NDArrayOperatorsMixin):
             return _wrap(value)
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            out = kwargs.get("out")
             result = value(*map(_unwrap, args), **_unwrap(kwargs))
-            return out if isinstance(out, OzArray) else _wrap(result)
+            return _hand_back(result, args, kwargs)
 
         method.__name__ = name
         return method
@@ -520,9 +560,70 @@ def _is_plain(kwargs: dict[str, Any]) -> bool:
     return not rest and (dtype is None or np.dtype(dtype) == np.float64)
 
 
+def _answers_itself(x: Any) -> bool:
+    """Return whether an ndarray would leave operators to x (a sparse matrix, say)."""
+    if isinstance(x, (OzArray, np.ndarray, np.generic)):
+        return False
+    if hasattr(type(x), "__array_ufunc__"):
+        return type(x).__array_ufunc__ is None
+    return getattr(x, "__array_priority__", 0.0) > 0.0
+
+
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
     operands = (_unwrap(a), _unwrap(b))
     result, _ = _run(
         "dot", np.dot, dot, operands, _unwrap(out), context.default_options()
     )
     return out if out is not None else _wrap(result)
+
+
+# The mixin declares the operators, for type checkers too; it calls ufuncs, which leaves
+# no way to defer to others.  ndarray's own operators defer, and know strings.
+
+
+def _binary(name: str) -> Callable[[OzArray, Any], Any]:
+    function = getattr(operator, f"__{name}__")
+
+    def method(self: OzArray, other: Any) -> Any:
+        return _wrap(function(self._array, _unwrap(other)))
+
+    return method
+
+
+def _reflected(name: str) -> Callable[[OzArray, Any], Any]:
+    function = getattr(operator, f"__{name}__")
+
+    def method(self: OzArray, other: Any) -> Any:
+        return _wrap(function(_unwrap(other), self._array))
+
+    return method
+
+
+def _in_place(name: str) -> Callable[[OzArray, Any], Any]:
+    function = getattr(operator, f"__i{name}__")
+
+    def method(self: OzArray, other: Any) -> Any:
+        function(self._array, _unwrap(other))
+        return self
+
+    return method
+
+
+def _unary(name: str) -> Callable[[OzArray], Any]:
+    function = getattr(operator, f"__{name}__")
+
+    def method(self: OzArray) -> Any:
+        return _wrap(function(self._array))
+
+    return method
+
+
+_ARITHMETIC = "add sub mul truediv floordiv mod pow lshift rshift and or xor".split()
+for _name in _ARITHMETIC:
+    setattr(OzArray, f"__{_name}__", _binary(_name))
+    setattr(OzArray, f"__r{_name}__", _reflected(_name))
+    setattr(OzArray, f"__i{_name}__", _in_place(_name))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(OzArray, f"__{_name}__", _binary(_name))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(OzArray, f"__{_name}__", _unary(_name))

@@ -317,7 +317,12 @@ def read_config(environment: Mapping[str, str]) -> Config:
             OzakiWarning,
             stacklevel=2,
         )
-    return Config(Options(**options), threads, hooks)
+    try:
+        chosen = Options(**options)
+    except OptionError as error:
+        names = [name for name, field in variables.items() if field in options]
+        raise OptionError(f"{', '.join(names)} contradict: {error}") from None
+    return Config(chosen, threads, hooks)
 
 
 @functools.cache

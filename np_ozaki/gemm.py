@@ -277,7 +277,12 @@ def _check_out(out: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
         )
     if not out.flags.writeable:
         raise ShapeError(
-            refusal("out", "read-only", "must be writeable", "pass a copy")
+            refusal(
+                "out.flags.writeable",
+                False,
+                "the result must go somewhere",
+                "pass a writeable array",
+            )
         )
     fits = out.ndim >= len(shape) and all(
         map(operator.eq, out.shape[out.ndim - len(shape) :], shape)

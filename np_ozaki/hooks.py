@@ -166,8 +166,7 @@ def _load_extension() -> tuple[ModuleType | None, str]:
     except ImportError as error:
         return None, (
             f"np_ozaki._hooks is not available ({error}): install a C compiler and "
-            "reinstall with pip install --force-reinstall --no-cache-dir np_ozaki, "
-            f"or {_REMEDY}"
+            f"repeat the installation of np_ozaki, or {_REMEDY}"
         )
     found = getattr(extension, "INTERFACE", None)
     if found != _INTERFACE:

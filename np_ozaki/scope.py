@@ -22,8 +22,10 @@ from np_ozaki.config import (
 )
 from np_ozaki.errors import (
     HookUnavailableError,
+    OperandTypeError,
     PerformanceWarning,
     RouteWarning,
+    refusal,
 )
 from np_ozaki.gemm import min_flops as smallest_routed
 from np_ozaki.gemm import native_reason
@@ -109,6 +111,15 @@ class _Scope:
         Generators run inside at every step, and the caller between the steps does not;
         coroutines and asynchronous generators likewise.
         """
+        if inspect.isclass(function) or not callable(function):
+            raise OperandTypeError(
+                refusal(
+                    "function",
+                    function,
+                    "only functions and methods can be decorated",
+                    "decorate the methods of a class one by one",
+                )
+            )
         return cast("_F", _decorate(function, self._fresh))
 
     def _fresh(self) -> _Scope:
@@ -280,6 +291,8 @@ class enabled(_Scope):
 
     def __init__(
         self,
+        function: None = None,
+        /,
         *,
         precision: Precision | None = None,
         scaling: Scaling | None = None,
@@ -290,6 +303,15 @@ class enabled(_Scope):
         reproducible: bool | None = None,
         workspace_bytes: int | None = None,
     ) -> None:
+        if function is not None:
+            raise OperandTypeError(
+                refusal(
+                    "enabled",
+                    function,
+                    "takes options by name only",
+                    "write @np_ozaki.enabled() with parentheses",
+                )
+            )
         options = config().options.with_changes(
             precision=precision,
             scaling=scaling,

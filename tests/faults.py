@@ -91,7 +91,7 @@ FAULTS = {
         "",
     ),
     "residues: inverses on the right": (
-        "engines/cpu_residues.py",
+        "engines/cpu.py",
         "system.left if left",
         "system.left if not left",
     ),

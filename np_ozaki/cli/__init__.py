@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status; 2 for a command line that cannot be used.
+        Exit status; 2 for a command line that cannot be used, 141 if nobody reads
+        the output to its end.
 
     Raises
     ------
@@ -75,5 +76,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "command" not in arguments:
         parser.print_help(sys.stderr)
         return 2
-    status: int = arguments.command(arguments)
+    try:
+        status: int = arguments.command(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`head`, say) has seen enough.  Nothing may write at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return status

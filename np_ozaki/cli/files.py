@@ -140,10 +140,12 @@ def _read_text(file: str) -> _Found:
     """Read numbers in lines; one line of names above them is skipped."""
     with open(file, encoding="utf-8-sig") as lines:
         first = next((s for s in map(str.strip, lines) if s and s[0] != "#"), "")
+    if not first:
+        raise _refused(file, "holds no numbers", _REMEDY)
     delimiter = next((mark for mark in ",;\t" if mark in first), None)
     with open(file, encoding="utf-8-sig") as lines:
         rows = (s for s in map(str.strip, lines) if s and s[0] != "#")
-        if first and not any(map(_is_number, first.split(delimiter))):
+        if not any(map(_is_number, first.split(delimiter))):
             next(rows)
         return np.loadtxt(rows, delimiter=delimiter, ndmin=2)
 
@@ -167,4 +169,13 @@ def _as_matrix(path: str, found: _Found) -> NDArray[np.float64]:
         raise _refused(
             path, f"has shape {found.shape}, two dimensions are needed", "reshape it"
         )
-    return np.ascontiguousarray(found, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        matrix = np.ascontiguousarray(found, dtype=np.float64)
+        changed = (matrix.astype(found.dtype) != found) & (found == found)
+    if changed.any():
+        raise _refused(
+            path,
+            f"holds {found.dtype.name} entries that float64 cannot hold",
+            "round them to float64 first",
+        )
+    return matrix

@@ -141,6 +141,8 @@ class Session:
                     f"hook {hook.name} is inactive ({hook.reason}): {caught} on plain "
                     "arrays were not caught, np_ozaki.OzArray and np_ozaki.matmul were"
                 )
+        if not any(hook.active for hook in hooks.status()):
+            return
         smallest = min_flops(self._options)
         routed = any(e != "native" for e in _sum(counters, "calls"))
         reason = native_reason(self._options)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from fractions import Fraction
 
@@ -418,3 +419,32 @@ def test_exact_entries_against_fractions(pairs, value):
         assert entry.within(value, bound) == (difference <= Fraction(bound))
     assert entry.within(value, math.inf)
     assert not entry.within(math.nan, math.inf)
+
+
+def test_text_without_numbers(terminal):
+    (terminal.folder / "empty.csv").write_text("")
+    done = terminal.cli("verify", "empty.csv")
+    assert done.returncode == 2
+    assert "holds no numbers" in done.stderr
+    assert "Warning" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "x", [np.array([[2**63 + 1]], dtype=np.uint64), np.array([[2**53 + 1]])]
+)
+def test_entries_that_float64_cannot_hold(terminal, x):
+    np.save(terminal.folder / "big.npy", x)
+    done = terminal.cli("verify", "big.npy")
+    assert done.returncode == 2
+    assert "float64 cannot hold" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes close differently")
+def test_reader_that_stops_reading(terminal):
+    program = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', "
+        "'np_ozaki', 'info'], stdout=subprocess.PIPE, stderr=subprocess.PIPE); "
+        "p.stdout.close(); print(p.stderr.read().decode())"
+    )
+    done = terminal.python("-c", program)
+    assert "Traceback" not in done.stdout

@@ -199,6 +199,39 @@ def test_looks_like_an_array():
     assert not hasattr(x, "__array_interface__")
 
 
+def test_others_answer_where_ndarray_would_let_them():
+    sparse = pytest.importorskip("scipy.sparse").csr_array(np.eye(6))
+    for ours, theirs in ((OzArray(A) @ sparse, A @ sparse), (sparse @ OzArray(B), B)):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+    assert (OzArray(np.eye(6)) * sparse).sum() == 6
+
+
+def test_comparisons_with_strangers():
+    x = OzArray(A)
+    assert not np.any(x == "text")
+    assert np.all(x != "text")
+    assert not np.any(x == None)  # noqa: E711 - elementwise, as for ndarray
+    record = OzArray(np.array([(1, 2.0)], dtype="i4,f8"))
+    assert np.all(record == np.asarray(record))
+    assert (1.0 - x).shape == (2 ** (x > 0)).shape == A.shape
+    assert divmod(OzArray([7]), 2)[1][0] == 1
+
+
+def test_out_is_handed_back():
+    out = np.empty((5, 4))
+    assert np.einsum("ij,jk->ik", OzArray(A), B, out=out) is out
+    total = OzArray(np.empty(6))
+    assert np.sum(OzArray(A), axis=0, out=total) is total
+    assert OzArray(A).sum(0, out=total) is total
+    assert np.sum(OzArray(A), 0, None, total) is total
+
+
+def test_masks_are_not_lost():
+    masked = np.ma.masked_array([1.0, 2.0], mask=[True, False])
+    with pytest.raises(TypeError, match="filled"):
+        OzArray(masked)
+
+
 def test_copies_share_nothing():
     x = OzArray(A)
     for twin in (

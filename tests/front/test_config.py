@@ -60,7 +60,10 @@ def test_bad_values_name_the_variable(name, text):
 
 
 def test_contradictions_between_variables():
-    with pytest.raises(np_ozaki.OptionError, match="reproducible"):
+    with pytest.raises(
+        np_ozaki.OptionError,
+        match="NP_OZAKI_ENGINE, NP_OZAKI_REPRO",
+    ):
         read_config({"NP_OZAKI_REPRODUCIBLE": "1", "NP_OZAKI_ENGINE": "native"})
 
 

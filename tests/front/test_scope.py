@@ -396,6 +396,18 @@ def test_tasks_keep_their_own_options():
     assert asyncio.run(main()) == [8, 9, 10]
 
 
+def test_bad_decorations():
+    with pytest.raises(TypeError, match="parentheses"):
+
+        @np_ozaki.enabled
+        def function():
+            pass
+
+    for wrong in (int, 5):
+        with pytest.raises(TypeError, match="decorate"):
+            scope()(wrong)
+
+
 def test_one_object_entered_twice():
     one = scope()
     with one:
