@@ -127,6 +127,8 @@ def _run(
             workspace_bytes=options.workspace_bytes,
             certify=certify,
         )
+    except WorkspaceError:
+        raise
     except MemoryError as error:
         raise WorkspaceError(
             refusal(

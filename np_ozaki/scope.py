@@ -228,6 +228,8 @@ class enabled(_Scope):
 
     Parameters
     ----------
+    function : None
+        Options have names; this place catches a decorator without parentheses.
     precision : "auto" or int, default "auto"
         Number of moduli, 2 to 49.  "auto" takes 15 and certifies for each matrix that
         every entry is as accurate as a conventional FP64 product is guaranteed to be;

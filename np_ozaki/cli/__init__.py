@@ -63,8 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status; 2 for a command line that cannot be used, 141 if nobody reads
-        the output to its end.
+        Exit status; 2 for a command line that cannot be used.
 
     Raises
     ------
@@ -76,11 +75,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "command" not in arguments:
         parser.print_help(sys.stderr)
         return 2
-    try:
-        status: int = arguments.command(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader (`head`, say) has seen enough.  Nothing may write at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    status: int = arguments.command(arguments)
     return status

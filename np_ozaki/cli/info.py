@@ -8,6 +8,7 @@ import sys
 import warnings
 
 from np_ozaki.cli.options import Subparsers
+from np_ozaki.cli.output import may_go_unread
 from np_ozaki.errors import OzakiError, PerformanceWarning, RouteWarning
 from np_ozaki.report import info
 from np_ozaki.scope import enabled
@@ -28,7 +29,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "info", help=text, description=text, allow_abbrev=False
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(command=_command, parser=parser)
+    parser.set_defaults(command=may_go_unread(_command), parser=parser)
 
 
 def _command(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from np_ozaki.cli.files import DENSE_LIMIT_BYTES, FORMATS, read_matrix
 from np_ozaki.cli.measure import Case, Measurement, Sample, measure
 from np_ozaki.cli.multipliers import Native, Ours
 from np_ozaki.cli.options import (
+from np_ozaki.cli.output import may_go_unread
     Subparsers,
     add_product_options,
     given,
@@ -61,7 +62,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "--no-progress", action="store_true", help="show no progress bar"
     )
     add_product_options(parser, engines=("auto", "cpu"))
-    parser.set_defaults(command=_command, parser=parser)
+    parser.set_defaults(command=may_go_unread(_command), parser=parser)
 
 
 def _command(arguments: argparse.Namespace) -> int:

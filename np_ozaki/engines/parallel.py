@@ -97,13 +97,37 @@ def blocks(shape: tuple[int, int, int]) -> list[Block]:
 
 
 def ranges(size: int, step: int) -> list[slice]:
-    """Cut 0..size; one empty range for size 0, so that empty products still run."""
+    """Cut 0..size to ranges; one empty range for size 0.
+
+    Parameters
+    ----------
+    size, step : int
+        Length of the whole and of a range.
+
+    Returns
+    -------
+    list of slice
+        At least one.
+    """
     starts = range(0, size, max(step, 1))
     return [slice(i, min(i + step, size)) for i in starts] or [slice(0)]
 
 
 def of_batch(part: slice, x: NDArray[Any]) -> slice:
-    """Return which matrices of `x` belong to a part of the batch (1 broadcasts)."""
+    """Return which matrices of `x` belong to a part of the batch.
+
+    Parameters
+    ----------
+    part : slice
+        Of the batch.
+    x : (batch, ...) ndarray
+        Batch 1 broadcasts.
+
+    Returns
+    -------
+    slice
+        `part`, or the only matrix.
+    """
     return part if x.shape[0] > 1 else slice(0, 1)
 
 
