@@ -15,13 +15,13 @@ from np_ozaki.cli.files import DENSE_LIMIT_BYTES, FORMATS, read_matrix
 from np_ozaki.cli.measure import Case, Measurement, Sample, measure
 from np_ozaki.cli.multipliers import Native, Ours
 from np_ozaki.cli.options import (
-from np_ozaki.cli.output import may_go_unread
     Subparsers,
     add_product_options,
     given,
     resolve,
     writable,
 )
+from np_ozaki.cli.output import may_go_unread
 from np_ozaki.cli.table import as_json, footer, header, rows
 from np_ozaki.errors import OzakiError, ShapeError
 from np_ozaki.gemm import native_reason
