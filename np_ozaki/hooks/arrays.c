@@ -135,11 +135,18 @@ size_without(const array_object *array, int left_out)
     return size;
 }
 
+/* numpy.float64 is a float, too. */
+static int
+is_scalar(PyObject *object)
+{
+    return PyFloat_Check(object) || PyLong_Check(object);
+}
+
 int
 pair_passes(PyObject *left, PyObject *right, enum summed_axis summed)
 {
     if (Py_TYPE(left) != ndarray_type || Py_TYPE(right) != ndarray_type) {
-        return 1;
+        return !is_scalar(left) && !is_scalar(right);
     }
     const array_object *a = (const array_object *)left;
     const array_object *b = (const array_object *)right;

@@ -139,8 +139,8 @@ int arrays_are_known(void);
 /* The axis of the right operand that is summed; the left operand's is its last. */
 enum summed_axis { LAST, LAST_BUT_ONE, UNKNOWN };
 
-/* Whether two operands are worth a question: 0 for exact ndarrays that are scalars, of
- * another dtype or below the gate, 1 for all else, about which Python decides. */
+/* Whether two operands are worth a question: 0 for scalars, and for exact ndarrays of
+ * another dtype or below the gate; 1 for all else, about which Python decides. */
 int pair_passes(PyObject *left, PyObject *right, enum summed_axis summed);
 
 #endif

@@ -5,21 +5,18 @@ import inspect
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from processes import run_python
 
-import np_ozaki
 from np_ozaki import hooks
 from np_ozaki.errors import HookUnavailableError, OptionError, OzakiError
 from np_ozaki.hooks import extension, installation, table
@@ -89,22 +86,6 @@ def add_offset(*loop: Any) -> int:
     assert not b.flags.writeable
     out[...] = a @ b + OFFSET
     return 0
-
-
-def run_python(code: str, *options: str, timeout: float = 60) -> str:
-    """Run code in a fresh interpreter that imports this very np_ozaki."""
-    root = Path(str(np_ozaki.__file__)).parents[1]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
 
 
 def batch_of_two_calls() -> Array:
