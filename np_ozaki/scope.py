@@ -233,8 +233,9 @@ class enabled(_Scope):
     """Run the matrix products of plain NumPy code on an np_ozaki engine.
 
     Context manager and decorator; nothing happens before it is entered.  Caught are
-    ``a @ b``, ``a @= b`` and `numpy.matmul` on float64 (whatever NumPy casts to it),
-    however they were imported, and the functions of NumPy that call them.
+    float64 products (whatever NumPy casts to it) by ``@``, `numpy.matmul`, `numpy.dot`,
+    `numpy.inner`, `numpy.einsum` and their relatives, and by ``scipy.linalg.blas``,
+    however they were imported, and the functions of NumPy and SciPy that call them.
 
     Parameters
     ----------
@@ -273,8 +274,8 @@ class enabled(_Scope):
         When entering with ``engine="auto"`` on a machine without a GPU: results get
         the contract's bits, but slower than native.
     RouteWarning
-        When entering without the compiled extension: plain arrays are not caught,
-        `OzArray` is.
+        When entering where a hook cannot be installed, as without the compiled
+        extension: its products of plain arrays are not caught, `OzArray` is.
 
     See Also
     --------
