@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: the optional extension and a clean build."""
 
 import atexit
+import glob
 import shutil
 import sys
 import sysconfig
@@ -24,7 +25,8 @@ if sys.implementation.name == "cpython" and not sysconfig.get_config_var(
     extensions.append(
         Extension(
             "np_ozaki._hooks",
-            sources=["np_ozaki/_hooks.c"],
+            sources=sorted(glob.glob("np_ozaki/hooks/*.c")),
+            depends=["np_ozaki/hooks/hooks.h"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             py_limited_api=True,
             optional=True,

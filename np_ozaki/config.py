@@ -21,6 +21,7 @@ from np_ozaki.errors import (
     OzakiWarning,
     refusal,
 )
+from np_ozaki.hooks import NAMES
 from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
 
 __all__ = [
@@ -258,13 +259,14 @@ def _hooks_from_text(text: str) -> frozenset[str] | None:
         return None
     if names == {"none"}:
         return frozenset()
-    unknown = names - {"matmul"}
+    unknown = names - set(NAMES)
     if unknown or not names:
         raise OptionError(
             refusal(
                 "NP_OZAKI_HOOKS",
                 text,
-                "must be all, none, or names of hooks with commas between: matmul",
+                "must be all, none, or names of hooks with commas between: "
+                + ", ".join(NAMES),
                 "unset it for all",
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,13 @@ def native_reason(options: Options) -> str | None:
 
 
 def product(
-    a: Array, b: Array, out: Array, *, route: str, options: Options
+    a: Array,
+    b: Array,
+    out: Array,
+    *,
+    route: str,
+    options: Options,
+    counted: bool = True,
 ) -> tuple[CallInfo, Outcome]:
     """Multiply stacks of matrices and count the call.
 
@@ -91,6 +98,8 @@ def product(
         Name for the counters.
     options : Options
         Precision, scaling, engine.
+    counted : bool, optional
+        False for one of several products of a routine, which counts itself.
 
     Returns
     -------
@@ -106,7 +115,8 @@ def product(
         with hooks.unrouted():
             np.matmul(a, b, out=out)
         info = CallInfo(route, "native", batch, m, n, k, fallback=reason)
-        context.record(info)
+        if counted:
+            context.record(info)
         return info, _NO_OUTCOME
     engine = _engine()
     alone = a.shape[0] == b.shape[0] == 1 < batch
@@ -128,22 +138,26 @@ def product(
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
     )
-    context.record(info)
+    if counted:
+        context.record(info)
     return info, outcome
 
 
-def signal(outcome: Outcome) -> None:
+def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) -> None:
     """Raise the floating-point exceptions of a product under NumPy's own rules.
 
     Parameters
     ----------
     outcome : Outcome
         From `product`.
+    native : callable, optional
+        The NumPy function that was called, of two matrices.
 
     Notes
     -----
     A one-entry native product that overflows, or is invalid, lets `numpy.errstate`
-    decide between silence, a warning, a call and an error, with matmul's name in it.
+    decide between silence, a warning, a call and an error, with the function's name in
+    it.  Functions that report nothing in this version of NumPy report nothing here.
     """
     with hooks.unrouted():
         for happened, x, y in (
@@ -151,7 +165,7 @@ def signal(outcome: Outcome) -> None:
             (outcome.invalid, np.inf, 0.0),
         ):
             if happened:
-                np.matmul(np.array([[x]]), np.array([[y]]))
+                native(np.array([[x]]), np.array([[y]]))
 
 
 def _stack(x: Array, batch: tuple[int, ...]) -> Array:
@@ -174,7 +188,13 @@ def _shape_error(a: NDArray[Any], b: NDArray[Any]) -> ShapeError:
 
 
 def matmul_arrays(
-    a: Array, b: Array, out: NDArray[Any] | None, *, route: str, options: Options
+    a: Array,
+    b: Array,
+    out: NDArray[Any] | None,
+    *,
+    route: str,
+    options: Options,
+    native: Callable[[Array, Array], Any] = np.matmul,
 ) -> tuple[Any, CallInfo]:
     """Multiply under the shape rules of `numpy.matmul`.
 
@@ -188,6 +208,8 @@ def matmul_arrays(
         Name for the counters.
     options : Options
         Precision, scaling, engine.
+    native : callable, optional
+        The NumPy function that was called, as for `signal`.
 
     Returns
     -------
@@ -231,7 +253,7 @@ def matmul_arrays(
     )
     if direct and not np.may_share_memory(stacked, result):
         result[...] = stacked.reshape(shape)
-    signal(outcome)
+    signal(outcome, native)
     if out is None:
         return (result if shape else result[()]), info
     if not direct:

@@ -29,7 +29,7 @@ from np_ozaki.errors import (
 )
 from np_ozaki.gemm import min_flops as smallest_routed
 from np_ozaki.gemm import native_reason
-from np_ozaki.routes.numpy_api import handle_matmul_loop
+from np_ozaki.routes.table import HANDLERS
 from np_ozaki.stats import Stats
 
 __all__ = ["disable", "disabled", "enable", "enabled"]
@@ -200,31 +200,53 @@ def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
     return functools.wraps(function)(run)
 
 
-def _install(options: Options) -> None:
+@functools.cache
+def _handlers() -> dict[str, Callable[..., Any]]:
+    """Return the handlers that the environment allows, the same dict each time."""
     allowed = config().hooks
-    disabled = frozenset() if allowed is None else frozenset({hooks.MATMUL}) - allowed
-    for status in hooks.install(handle_matmul_loop, disabled):
-        if status.active:
-            continue
-        if options.reproducible:
-            raise HookUnavailableError(
-                "reproducible=True: `a @ b` on plain arrays would stay native "
-                f"({status.reason}); wrap the arrays in np_ozaki.OzArray instead"
-            )
-        if status.name not in disabled:
-            warnings.warn(
-                f"enabled() cannot catch `a @ b` on plain arrays: {status.reason}",
-                RouteWarning,
-                stacklevel=4,
-            )
+    return {
+        name: handler
+        for name, handler in HANDLERS.items()
+        if allowed is None or name in allowed
+    }
+
+
+def _install(options: Options) -> None:
+    handlers = _handlers()
+    statuses = hooks.install(handlers)
+    escaping = [status for status in statuses if status.escapes]
+    if escaping and options.reproducible:
+        raise HookUnavailableError(
+            f"reproducible=True: {_listed(escaping)}; wrap the arrays in "
+            "np_ozaki.OzArray instead"
+        )
+    failed = [status for status in escaping if status.name in handlers]
+    if failed:
+        warnings.warn(
+            f"enabled() cannot catch all products of plain arrays: {_listed(failed)}",
+            RouteWarning,
+            stacklevel=4,
+        )
+
+
+def _listed(escaping: list[hooks.HookStatus]) -> str:
+    """Return which products stay native and why, reasons once each."""
+    names: dict[str, list[str]] = {}
+    for status in escaping:
+        names.setdefault(status.reason, []).append(status.name)
+    return "; ".join(
+        f"{', '.join(group)} would stay native ({reason})"
+        for reason, group in names.items()
+    )
 
 
 class enabled(_Scope):
     """Run the matrix products of plain NumPy code on an np_ozaki engine.
 
     Context manager and decorator; nothing happens before it is entered.  Caught are
-    ``a @ b``, ``a @= b`` and `numpy.matmul` on float64 (whatever NumPy casts to it),
-    however they were imported, and the functions of NumPy that call them.
+    float64 products (whatever NumPy casts to it) by ``@``, `numpy.matmul`, `numpy.dot`,
+    `numpy.inner`, `numpy.einsum` and their relatives, and by ``scipy.linalg.blas``,
+    however they were imported, and the functions of NumPy and SciPy that call them.
 
     Parameters
     ----------
@@ -267,8 +289,8 @@ class enabled(_Scope):
         When entering with ``engine="auto"`` on a machine without a GPU: results get
         the contract's bits, but slower than native.
     RouteWarning
-        When entering without the compiled extension: plain arrays are not caught,
-        `OzArray` is.
+        When entering where a hook cannot be installed, as without the compiled
+        extension: its products of plain arrays are not caught, `OzArray` is.
 
     See Also
     --------

@@ -32,6 +32,9 @@ class CallInfo:
         Largest workspace in use at a time.
     tiles : int
         Tiles that the product was cut to.
+    structured_flops : int or None
+        Conventional operations of a routine that needs fewer than 2 m n k, because
+        an operand is triangular or the result symmetric.
     """
 
     route: str
@@ -45,10 +48,13 @@ class CallInfo:
     fallback: str | None = None
     workspace_bytes: int = 0
     tiles: int = 0
+    structured_flops: int | None = None
 
     @property
     def flops(self) -> int:
-        """2 m n k times the batch."""
+        """2 m n k times the batch, or the fewer operations of a structured routine."""
+        if self.structured_flops is not None:
+            return self.structured_flops
         return 2 * self.batch * self.m * self.n * self.k
 
 

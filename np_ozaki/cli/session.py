@@ -30,8 +30,8 @@ from np_ozaki.stats import Stats
 
 __all__ = ["Session", "text"]
 
-_CATCHES = {"matmul": "a @ b and numpy.matmul"}
-"""What each hook catches, for the report of one that is inactive."""
+_CATCHES = {"matmul": "a @ b and numpy.matmul", "dot": "numpy.dot and its callers"}
+"""What hooks catch whose name does not say it all, for the report of inactive ones."""
 
 
 class Session:
@@ -135,7 +135,7 @@ class Session:
     def _late_notes(self, counters: Stats) -> Iterator[str]:
         """Yield what a reader of the numbers should know."""
         for hook in hooks.status():
-            if not hook.active:
+            if hook.escapes:
                 caught = _CATCHES.get(hook.name, hook.name)
                 yield (
                     f"hook {hook.name} is inactive ({hook.reason}): {caught} on plain "

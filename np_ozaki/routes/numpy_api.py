@@ -1,27 +1,34 @@
-"""NumPy's products: the inner loop of the matmul ufunc, and dot."""
+"""NumPy's products: the inner loops of its ufuncs, dot and inner."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki import context, hooks
+from np_ozaki import hooks
 from np_ozaki.config import Options
 from np_ozaki.errors import ShapeError
-from np_ozaki.gemm import matmul_arrays, min_flops, native_reason, product
-from np_ozaki.plan import flops
+from np_ozaki.gemm import matmul_arrays, product
+from np_ozaki.routes.decision import (
+    as_array,
+    as_float64,
+    multiplies_to_float64,
+    options_for,
+)
 from np_ozaki.stats import CallInfo
 
-__all__ = ["dot", "handle_matmul_loop"]
+__all__ = ["dot", "handle_dot", "handle_inner", "handle_loop"]
 
 Array = NDArray[np.float64]
 Steps = tuple[int, int, int]
 
 
-def handle_matmul_loop(
+def handle_loop(
+    route: str,
     a_pointer: int,
     a_steps: Steps,
     b_pointer: int,
@@ -33,10 +40,12 @@ def handle_matmul_loop(
     k: int,
     n: int,
 ) -> int | None:
-    """Answer one call of the matmul ufunc's float64 inner loop.
+    """Answer one call of the float64 inner loop of matmul, vecdot, matvec or vecmat.
 
     Parameters
     ----------
+    route : str
+        The ufunc's name, for the counters.
     a_pointer, b_pointer, out_pointer : int
         Addresses of the first entries, aligned.
     a_steps, b_steps, out_steps : tuple of int
@@ -50,15 +59,8 @@ def handle_matmul_loop(
         Floating-point exceptions for NumPy to report, as bits of `np_ozaki.hooks`;
         None leaves the call to NumPy.
     """
-    scope = context.active_scope()
-    if scope is None or scope.options is None:
-        return None
-    options = scope.options
-    if flops(m, n, k) < min_flops(options):
-        return None
-    reason = native_reason(options)
-    if reason is not None:
-        context.record(CallInfo("matmul", "native", outer, m, n, k, fallback=reason))
+    options = options_for(route, outer, m, n, k)
+    if options is None:
         return None
     a = hooks.array_from_loop(a_pointer, (outer, m, k), a_steps, writeable=False)
     b = hooks.array_from_loop(b_pointer, (outer, k, n), b_steps, writeable=False)
@@ -67,7 +69,7 @@ def handle_matmul_loop(
         a[:1] if not a_steps[0] else a,
         b[:1] if not b_steps[0] else b,
         out,
-        route="matmul",
+        route=route,
         options=options,
     )
     return (
@@ -75,8 +77,15 @@ def handle_matmul_loop(
     )
 
 
+# ---- dot ----
+
+
 def dot(
-    a: Array, b: Array, out: NDArray[Any] | None, options: Options
+    a: Array,
+    b: Array,
+    out: NDArray[Any] | None,
+    options: Options,
+    route: str = "dot",
 ) -> tuple[Any, CallInfo]:
     """Return `numpy.dot` of two float64 arrays of one or more dimensions.
 
@@ -90,6 +99,8 @@ def dot(
         Exactly what `numpy.dot` would make: shape, float64, C order.
     options : Options
         Precision, scaling, engine.
+    route : str
+        Name for the counters.
 
     Returns
     -------
@@ -109,35 +120,178 @@ def dot(
             "second-to-last (or only) axis of b must have equal length; "
             "transpose or reshape one of them"
         )
-    shape = a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
-    _check_dot_out(out, shape)
-    rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) if a.ndim > 2 else a
+    shape = _dot_shape(a, b)
+    if out is not None and not _dot_accepts(out, shape):
+        raise ShapeError(
+            f"out of type {type(out).__name__}, shape {out.shape}, dtype {out.dtype}: "
+            f"dot writes only to a C-contiguous float64 ndarray of shape {shape}; "
+            "use matmul for other layouts"
+        )
     columns = b
     if b.ndim > 2:
         inner = b.shape[-2]
         columns = np.moveaxis(b, -2, 0).reshape(inner, math.prod(shape[a.ndim - 1 :]))
-    result, info = matmul_arrays(rows, columns, None, route="dot", options=options)
+    return _rows_by_columns(a, columns, shape, out, options, route, np.dot)
+
+
+def _dot_shape(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, ...]:
+    return a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
+
+
+def _dot_accepts(out: NDArray[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether `out` is what numpy.dot would make; it refuses all else."""
+    return (
+        type(out) is np.ndarray
+        and out.dtype == np.float64
+        and out.dtype.isnative
+        and out.shape == shape
+        and out.flags.c_contiguous
+        and out.flags.aligned
+        and out.flags.writeable
+    )
+
+
+def _rows_by_columns(
+    a: Array,
+    columns: Array,
+    shape: tuple[int, ...],
+    out: NDArray[Any] | None,
+    options: Options,
+    route: str,
+    native: Callable[[Any, Any], Any],
+) -> tuple[Any, CallInfo]:
+    """Multiply (..., k) by (k, n) or (k,) and give the result its shape."""
+    rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) if a.ndim > 2 else a
+    result, info = matmul_arrays(
+        rows, columns, None, route=route, options=options, native=native
+    )
     if out is not None:
         out[...] = np.reshape(result, shape)
         return out, info
     return (np.reshape(result, shape) if shape else result), info
 
 
-def _check_dot_out(out: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
-    """Refuse what numpy.dot refuses: anything but the array it would make itself."""
-    if out is None:
-        return
-    acceptable = (
-        type(out) is np.ndarray
-        and out.dtype == np.float64
-        and out.dtype.isnative
-        and out.shape == shape
-        and out.flags.c_contiguous
-        and out.flags.writeable
+# ---- What the hooks of the builtin functions call ----
+
+# Classes whose products numpy.dot gives the class of the higher priority; the values
+# are these priorities.
+_PRIORITIES: Mapping[type, float] = {
+    np.ndarray: 0.0,
+    np.memmap: np.memmap.__array_priority__,
+    np.matrix: np.matrix.__array_priority__,
+}
+_CLASSES = frozenset(_PRIORITIES)
+
+
+def _class_of_result(a: Any, b: Any) -> type:
+    """Return the class that numpy.dot and numpy.inner give their result."""
+    left, right = (
+        type(x) if type(x) in _CLASSES else np.ndarray  # lists become arrays
+        for x in (a, b)
     )
-    if not acceptable:
-        raise ShapeError(
-            f"out of type {type(out).__name__}, shape {out.shape}, dtype {out.dtype}: "
-            f"dot writes only to a C-contiguous float64 ndarray of shape {shape}; "
-            "use matmul for other layouts"
-        )
+    return right if _PRIORITIES[right] > _PRIORITIES[left] else left
+
+
+def _of_class(result: Any, cls: type) -> Any:
+    if cls is np.ndarray or not isinstance(result, np.ndarray):
+        return result
+    return result.view(cls)
+
+
+def _bound(
+    names: tuple[str, ...],
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    """Return arguments by name, or None where NumPy would complain."""
+    if len(arguments) > len(names):
+        return None
+    values = dict(zip(names, arguments, strict=False))
+    for key, value in (keywords or {}).items():
+        if key in values or key not in names:
+            return None
+        values[key] = value
+    return values if values.keys() >= {"a", "b"} else None
+
+
+def handle_dot(
+    route: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None
+) -> Any:
+    """Answer one call of `numpy.dot` or `numpy.ndarray.dot`.
+
+    Parameters
+    ----------
+    route : str
+        "dot" or "ndarray.dot".
+    arguments : tuple
+        Positional ones; a method's object first.
+    keywords : mapping or None
+        Others.
+
+    Returns
+    -------
+    object
+        What NumPy would return, or NotImplemented, which leaves the call to NumPy.
+    """
+    values = _bound(("a", "b", "out"), arguments, keywords)
+    if values is None:
+        return NotImplemented
+    a, b = as_array(values["a"], _CLASSES), as_array(values["b"], _CLASSES)
+    if a is None or b is None or not a.ndim or not b.ndim:
+        return NotImplemented
+    k = a.shape[-1]
+    if k != b.shape[max(0, b.ndim - 2)] or not multiplies_to_float64(a, b):
+        return NotImplemented
+    out, shape = values.get("out"), _dot_shape(a, b)
+    cls = _class_of_result(values["a"], values["b"])
+    if cls is np.matrix and len(shape) > 2:
+        return NotImplemented
+    if out is not None and (cls is not np.ndarray or not _dot_accepts(out, shape)):
+        return NotImplemented
+    m = math.prod(a.shape[:-1])
+    options = options_for(route, 1, m, math.prod(shape[a.ndim - 1 :]), k)
+    if options is None:
+        return NotImplemented
+    result, _ = dot(as_float64(a), as_float64(b), out, options, route)
+    # numpy.dot returns a scalar for no dimensions, though it has filled `out`.
+    return result[()] if not shape else _of_class(result, cls)
+
+
+def handle_inner(arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None) -> Any:
+    """Answer one call of `numpy.inner`.
+
+    Parameters
+    ----------
+    arguments : tuple
+        Positional ones.
+    keywords : mapping or None
+        NumPy takes none.
+
+    Returns
+    -------
+    object
+        What NumPy would return, or NotImplemented, which leaves the call to NumPy.
+    """
+    values = _bound(("a", "b"), arguments, None)
+    if values is None or keywords:
+        return NotImplemented
+    a, b = as_array(values["a"], _CLASSES), as_array(values["b"], _CLASSES)
+    if a is None or b is None or not a.ndim or not b.ndim:
+        return NotImplemented
+    k = a.shape[-1]
+    if k != b.shape[-1] or not multiplies_to_float64(a, b):
+        return NotImplemented
+    shape = a.shape[:-1] + b.shape[:-1]
+    cls = _class_of_result(*arguments)
+    if cls is np.matrix and len(shape) > 2:
+        return NotImplemented
+    m, n = math.prod(a.shape[:-1]), math.prod(b.shape[:-1])
+    options = options_for("inner", 1, m, n, k)
+    if options is None:
+        return NotImplemented
+    right = as_float64(b)
+    columns = right if b.ndim == 1 else right.reshape(n, k).T
+    result, _ = _rows_by_columns(
+        as_float64(a), columns, shape, None, options, "inner", np.inner
+    )
+    return _of_class(result, cls)

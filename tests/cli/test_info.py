@@ -42,7 +42,9 @@ def test_misspelt_variable_is_warned_of(terminal):
 
 
 def test_no_hooks_in_this_interpreter(monkeypatch, capsys):
-    monkeypatch.setattr("np_ozaki.hooks._interpreter_reason", "this one is strange")
+    monkeypatch.setattr(
+        "np_ozaki.hooks.installation.interpreter_reason", "this one is strange"
+    )
     assert cli.main(["info"]) == 0
     out, err = capsys.readouterr()
     assert "no scope can be entered here: this one is strange" in err

@@ -5,30 +5,29 @@ import inspect
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from processes import run_python
 
-import np_ozaki
 from np_ozaki import hooks
-from np_ozaki.errors import HookUnavailableError, OzakiError
+from np_ozaki.errors import HookUnavailableError, OptionError, OzakiError
+from np_ozaki.hooks import extension, installation, table
 
 Loop = tuple[Any, ...]
 Route = Callable[..., None]
+Handler = Callable[..., Any]
 Array = npt.NDArray[Any]
 
 needs_extension = pytest.mark.skipif(
-    hooks._extension is None, reason=f"no extension: {hooks._extension_reason}"
+    extension.extension is None, reason=f"no extension: {extension.extension_reason}"
 )
 OFFSET = 4096.0
 
@@ -36,19 +35,20 @@ OFFSET = 4096.0
 @pytest.fixture
 def route() -> Iterator[Route]:
     """Install a handler behind an open gate; undo it afterwards."""
-    handler, gate = hooks._state.handler, hooks._state.gate
+    gate = installation._state.gate
 
-    def install(replacement: hooks.Handler, min_flops: int = 0) -> None:
-        (status,) = hooks.install(replacement)
+    def install(handler: Handler, min_flops: int = 0) -> None:
+        status = install_matmul(handler)
         assert status.active, status.reason
         hooks.set_gate(1, min_flops)
 
     yield install
     hooks.set_gate(*gate)
-    if handler is None:
-        hooks.install(_decline, frozenset({hooks.MATMUL}))
-    else:
-        hooks.install(handler)
+    hooks.install({})
+
+
+def install_matmul(handler: Handler) -> hooks.HookStatus:
+    return hooks.install({"matmul": handler})[0]
 
 
 def _decline(*loop: Any) -> None:
@@ -86,22 +86,6 @@ def add_offset(*loop: Any) -> int:
     assert not b.flags.writeable
     out[...] = a @ b + OFFSET
     return 0
-
-
-def run_python(code: str, *options: str, timeout: float = 60) -> str:
-    """Run code in a fresh interpreter that imports this very np_ozaki."""
-    root = Path(str(np_ozaki.__file__)).parents[1]
-    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
 
 
 def batch_of_two_calls() -> Array:
@@ -441,7 +425,7 @@ def test_gate_saturates() -> None:
         import numpy as np
         from np_ozaki import hooks
 
-        hooks.install(lambda *loop: print(loop[-4:]) or 0)
+        hooks.install({"matmul": lambda *loop: print(loop[-4:]) or 0})
         hooks.set_gate(1, 2**62)
         np.broadcast_to(1.0, (2**7, 2**50)) @ np.broadcast_to(1.0, (2**50, 2**7))
         """
@@ -455,10 +439,10 @@ def test_gate_saturates() -> None:
     [((-1, 0), ValueError), ((1, -(2**80)), ValueError), ((1, 0.5), TypeError)],
 )
 def test_gate_refuses(arguments: tuple[Any, Any], error: type[Exception]) -> None:
-    before = hooks._state.gate
+    before = installation._state.gate
     with pytest.raises(error):
         hooks.set_gate(*arguments)
-    assert hooks._state.gate == before
+    assert installation._state.gate == before
 
 
 @needs_extension
@@ -524,15 +508,15 @@ def test_unrouted_in_a_worker_of_the_handler(route: Route) -> None:
 
 @needs_extension
 def test_leaving_more_often_than_entering() -> None:
-    extension: Any = hooks._extension
+    compiled: Any = extension.extension
     with pytest.raises(RuntimeError, match="without enter_unrouted"):
-        extension.leave_unrouted()
-    extension.enter_unrouted()
-    extension.leave_unrouted()
-    assert extension.swap_unrouted(2) == 0
-    assert extension.swap_unrouted(0) == 2
+        compiled.leave_unrouted()
+    compiled.enter_unrouted()
+    compiled.leave_unrouted()
+    assert compiled.swap_unrouted(2) == 0
+    assert compiled.swap_unrouted(0) == 2
     with pytest.raises(ValueError, match="negative"):
-        extension.swap_unrouted(-1)
+        compiled.swap_unrouted(-1)
 
 
 # ---- Installing ----
@@ -543,12 +527,12 @@ def test_second_install_replaces_the_handler(route: Route) -> None:
     first, second = Counting(), Counting()
     a = np.ones((2, 2))
     route(first)
-    assert hooks.install(first) == hooks.status()
+    assert install_matmul(first) == hooks.status()[0]
     a @ a
-    hooks.install(second)
+    install_matmul(second)
     a @ a
     assert (len(first.calls), len(second.calls)) == (1, 1)
-    (status,) = hooks.status()
+    status = hooks.status()[0]
     assert status == hooks.HookStatus("matmul", True, "installed, self-tested")
 
 
@@ -557,7 +541,7 @@ def test_handler_may_replace_itself(route: Route) -> None:
     second = Counting(0)
 
     def first(*loop: Any) -> int:
-        hooks.install(second)
+        install_matmul(second)
         return add_offset(*loop)
 
     route(first)
@@ -571,34 +555,44 @@ def test_handler_may_replace_itself(route: Route) -> None:
 def test_disabled_hook_is_taken_out(route: Route) -> None:
     handler = Counting()
     route(handler)
-    (status,) = hooks.install(handler, frozenset({"matmul", "elsewhere"}))
+    status = hooks.install({})[0]
     assert not status.active
+    assert status.escapes
     assert "configuration" in status.reason
     np.ones((2, 2)) @ np.ones((2, 2))
     assert handler.calls == []
-    (status,) = hooks.install(handler, frozenset({"elsewhere"}))
-    assert status.active
+    assert install_matmul(handler).active
     np.ones((2, 2)) @ np.ones((2, 2))
     assert len(handler.calls) == 1
 
 
+def test_hooks_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(OptionError, match="elsewhere"):
+        hooks.install({"elsewhere": _decline})
+
+
 @needs_extension
 def test_install_refuses_what_is_no_handler() -> None:
-    extension: Any = hooks._extension
+    compiled: Any = extension.extension
     with pytest.raises(TypeError, match="not callable"):
-        extension.install(np.matmul, 1)
+        compiled.install("matmul", np.matmul, 1)
+    with pytest.raises(LookupError, match="named nothing"):
+        compiled.install("nothing", np.matmul, print)
+    with pytest.raises(TypeError, match="not in 3"):
+        compiled.install("vecdot", 3, print)
+    assert compiled.uninstall("vecdot") is True
 
 
 @needs_extension
 def test_install_inside_unrouted() -> None:
     run_python(
         """
-        from np_ozaki import hooks
+        from np_ozaki import _hooks, hooks
 
         with hooks.unrouted():
-            (status,) = hooks.install(print)
+            status = hooks.install({"matmul": print})[0]
             assert status.active, status
-            assert hooks._extension.swap_unrouted(1) == 1
+            assert _hooks.swap_unrouted(1) == 1
         """
     )
 
@@ -636,15 +630,15 @@ def test_native_pointer_comes_back() -> None:
             from np_ozaki import _hooks
 
             before = loops()
-            assert _hooks.uninstall() is True
+            assert _hooks.uninstall("matmul") is True
             for _ in range(3):
-                _hooks.install(np.matmul, print)
+                _hooks.install("matmul", np.matmul, print)
                 hooked = loop()
                 assert hooked not in before
-                _hooks.install(np.matmul, len)
+                _hooks.install("matmul", np.matmul, len)
                 assert loop() == hooked
                 assert sum(x != y for x, y in zip(loops(), before)) == 1
-                assert _hooks.uninstall() is True
+                assert _hooks.uninstall("matmul") is True
                 assert loops() == before
             """
         )
@@ -662,18 +656,18 @@ def test_loop_of_another_library_is_left_alone() -> None:
             functions = Ufunc.from_address(id(np.matmul)).functions
             place = np.matmul.types.index("dd->d")
             native, foreign = loop(), loops()[np.matmul.types.index("ff->f")]
-            _hooks.install(np.matmul, lambda *loop: print("routed"))
+            _hooks.install("matmul", np.matmul, lambda *loop: print("routed"))
             _hooks.set_gate(1, 0)
             ours = loop()
             functions[place] = foreign
-            assert _hooks.uninstall() is False
+            assert _hooks.uninstall("matmul") is False
             assert loop() == foreign
             # The loop below a foreign one must not be published a second time.
-            _hooks.install(np.matmul, lambda *loop: print("routed"))
+            _hooks.install("matmul", np.matmul, lambda *loop: print("routed"))
             assert loop() == foreign
             functions[place] = ours
             assert (np.ones((2, 2)) @ np.ones((2, 2)))[0, 0] == 2
-            assert _hooks.uninstall() is True
+            assert _hooks.uninstall("matmul") is True
             assert loop() == native
             """
         )
@@ -695,7 +689,7 @@ def test_matmul_looks_the_same(route: Route) -> None:
             inspect.isbuiltin(np.matmul),
         )
 
-    hooks.install(_decline, frozenset({"matmul"}))
+    hooks.install({})
     before = look()
     route(add_offset)
     assert look() == before
@@ -732,10 +726,10 @@ def test_threads_during_installs() -> None:
         end = time.monotonic() + 3
         rounds = 0
         while time.monotonic() < end:
-            _hooks.install(np.matmul, lambda *loop: None)
+            _hooks.install("matmul", np.matmul, lambda *loop: None)
             _hooks.set_gate(rounds % 3, rounds % 2 * 100)
-            _hooks.install(np.matmul, lambda *loop: None)
-            assert _hooks.uninstall() is True
+            _hooks.install("matmul", np.matmul, lambda *loop: None)
+            assert _hooks.uninstall("matmul") is True
             rounds += 1
         stop.set()
         for thread in threads:
@@ -767,7 +761,7 @@ def test_first_installs_from_many_threads() -> None:
             barrier.wait()
             for _ in range(50):
                 if number % 2:
-                    (status,) = hooks.install(handler)
+                    status = hooks.install({"matmul": handler})[0]
                     wrong.extend([status] * (not status.active))
                 wrong.extend([number] * bool((a @ a != number + 2).any()))
 
@@ -805,13 +799,12 @@ def test_interpreters_without_hooks(prepare: str, reason: str) -> None:
         from np_ozaki import hooks
         from np_ozaki.errors import HookUnavailableError
 
-        (status,) = hooks.status()
-        assert not status.active
+        assert not any(status.active for status in hooks.status())
         hooks.set_gate(1, 0)
         with hooks.unrouted():
             np.ones((2, 2)) @ np.ones((2, 2))
         try:
-            hooks.install(print)
+            hooks.install({{"matmul": print}})
         except HookUnavailableError as error:
             print(error)
         """
@@ -839,12 +832,13 @@ def test_extension_that_cannot_be_used(prepare: str, reason: str) -> None:
         from np_ozaki import hooks
 
         assert not hooks.status()[0].active
-        assert hooks.install(print) == hooks.status()
+        handlers = dict.fromkeys(hooks.NAMES, print)
+        assert hooks.install(handlers) == hooks.status()
         hooks.set_gate(1, 0)
         with hooks.unrouted():
             np.ones((2, 2)) @ np.ones((2, 2))
-        (status,) = hooks.status()
-        assert not status.active
+        status = hooks.status()[0]
+        assert status.escapes and not status.active
         print(status.reason)
         """
     )
@@ -859,12 +853,12 @@ class FakeExtension(types.ModuleType):
         self.error = error
         self.uninstalled = 0
 
-    def install(self, ufunc: object, handler: object) -> None:
+    def install(self, name: str, target: object, handler: object) -> None:
         if self.error is not None:
             raise self.error
 
-    def uninstall(self) -> bool:
-        self.uninstalled += 1
+    def uninstall(self, name: str) -> bool:
+        self.uninstalled += name == "matmul"
         return True
 
     def set_gate(self, depth: int, min_flops: int) -> None:
@@ -876,51 +870,51 @@ class FakeExtension(types.ModuleType):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeExtension:
-    extension = FakeExtension()
-    monkeypatch.setattr(hooks, "_extension", extension)
-    monkeypatch.setattr(hooks, "_state", hooks._State())
-    return extension
+    fake = FakeExtension()
+    monkeypatch.setattr(installation, "_state", installation._State(fake))
+    return fake
 
 
 def test_failed_self_test_uninstalls(fake: FakeExtension) -> None:
     assert "no scope" in hooks.status()[0].reason
-    (status,) = hooks.install(_decline)
-    assert not status.active
+    status = install_matmul(_decline)
+    assert status.escapes
     assert "did not reach the handler" in status.reason
     assert fake.uninstalled == 1
-    assert hooks.install(_decline) == (status,)
+    assert install_matmul(_decline) == status
     assert fake.uninstalled == 1
 
 
 def test_failed_install_is_a_reason(fake: FakeExtension) -> None:
     fake.error = TypeError("no float64 loop")
-    (status,) = hooks.install(_decline)
-    assert not status.active
+    status = install_matmul(_decline)
+    assert status.escapes
     assert "no float64 loop" in status.reason
 
 
 def test_interrupted_self_test_can_be_repeated(fake: FakeExtension) -> None:
     fake.error = KeyboardInterrupt()  # type: ignore[assignment]
+    handlers = {"matmul": _decline}
     with pytest.raises(KeyboardInterrupt):
-        hooks.install(_decline)
+        hooks.install(handlers)
     assert fake.uninstalled == 1
     fake.error = None
-    hooks.install(_decline)
+    hooks.install(handlers)
     assert fake.uninstalled == 2
 
 
 def test_numpy_without_the_capsule(
     fake: FakeExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_multiarray", lambda: types.SimpleNamespace())
-    assert "_UFUNC_API" in hooks.install(_decline)[0].reason
+    monkeypatch.setattr(table, "multiarray", lambda: types.SimpleNamespace(matmul=1))
+    assert "_UFUNC_API" in install_matmul(_decline).reason
 
 
 def test_numpy_of_another_abi(
     fake: FakeExtension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(np, "__version__", "3.0.1")
-    assert "C ABI of NumPy 2" in hooks.install(_decline)[0].reason
+    assert "C ABI of NumPy 2" in install_matmul(_decline).reason
 
 
 def test_error_is_ours() -> None:
@@ -962,7 +956,7 @@ def test_forked_child() -> None:
                 a = np.ones((2, 2))
                 assert (a @ a == 2).all()
                 assert len(calls) == expected, calls
-                hooks.install(handler)
+                hooks.install({"matmul": handler})
                 hooks.set_gate(1, 0)
                 assert hooks.status()[0].active
                 os._exit(0)
@@ -970,7 +964,7 @@ def test_forked_child() -> None:
                 os._exit(1)
 
         child(0)
-        hooks.install(handler)
+        hooks.install({"matmul": handler})
         hooks.set_gate(1, 0)
         child(1)
         with hooks.unrouted():
@@ -1006,7 +1000,7 @@ def test_fork_inside_the_handler() -> None:
                 pids.append(os.fork())
             return None
 
-        hooks.install(handler)
+        hooks.install({"matmul": handler})
         hooks.set_gate(1, 0)
         a = np.ones((2, 2))
         assert (a @ a == 2).all()
@@ -1053,7 +1047,7 @@ def test_native_while_the_interpreter_ends() -> None:
             while True:
                 np.ones((90, 90)) @ np.ones((90, 90))
 
-        hooks.install(handler)
+        hooks.install({"matmul": handler})
         hooks.set_gate(1, 0)
         # Freed with the modules; the handler keeps this module's names alive.
         sys.modules["last"] = Last()

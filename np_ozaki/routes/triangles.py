@@ -1,0 +1,239 @@
+"""Symmetric and triangular products by blocks, so that structure saves work.
+
+Every function multiplies through one callable, ``multiply(a, b, out)``, which writes
+the product of two matrices to memory that overlaps neither.  Blocks depend on sizes
+alone, so the results do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "accumulate",
+    "accumulate_triangle",
+    "full_symmetric",
+    "lower_left_form",
+    "solve_lower",
+    "symmetric_blocks",
+    "times_lower",
+]
+
+Array: TypeAlias = NDArray[np.float64]
+Multiply: TypeAlias = Callable[[Array, Array, Array], None]
+
+_SYMMETRIC_BLOCK = 256
+_STRIP = 256
+_SOLVED_DIRECTLY = 64
+
+
+def accumulate(product: Array, alpha: float, beta: float, out: Array) -> None:
+    """Write alpha * product + beta * out to `out`, each operation rounded.
+
+    Parameters
+    ----------
+    product : ndarray of float64
+        May be `out` itself if `beta` is 0; overwritten.
+    alpha, beta : float
+        BLAS scalars; with beta = 0, `out` is not read.
+    out : ndarray of float64
+        Overwritten.
+    """
+    with np.errstate(all="ignore"):
+        if alpha != 1.0:
+            product *= alpha
+        if beta == 0.0:
+            if product is not out:
+                out[...] = product
+            return
+        if beta != 1.0:
+            out *= beta
+        out += product
+
+
+def accumulate_triangle(
+    product: Array, alpha: float, beta: float, out: Array, lower: bool
+) -> None:
+    """Do as `accumulate`, in one triangle and on the diagonal only.
+
+    Parameters
+    ----------
+    product : (n, n) ndarray of float64
+        Overwritten.
+    alpha, beta : float
+        BLAS scalars.
+    out : (n, n) ndarray of float64
+        The other triangle keeps its entries, whatever they are.
+    lower : bool
+        Which triangle.
+    """
+    inside = np.tri(len(out), dtype=bool)
+    if not lower:
+        inside = inside.T
+    with np.errstate(all="ignore"):
+        if alpha != 1.0:
+            product *= alpha
+        if beta != 0.0:
+            product += out if beta == 1.0 else out * beta
+    np.copyto(out, product, where=inside)
+
+
+def full_symmetric(a: Array, lower: bool) -> Array:
+    """Return a symmetric matrix of which one triangle is given.
+
+    Parameters
+    ----------
+    a : (n, n) ndarray of float64
+        The other triangle may hold anything.
+    lower : bool
+        Which triangle counts.
+
+    Returns
+    -------
+    (n, n) ndarray of float64
+        A copy.
+    """
+    below = np.tri(len(a), dtype=bool)
+    return np.where(below, a, a.T) if lower else np.where(below, a.T, a)
+
+
+def symmetric_blocks(
+    size: int, lower: bool, *, whole: bool
+) -> Iterator[tuple[slice, slice]]:
+    """Cut a triangle to blocks: squares on the diagonal, rectangles beside them.
+
+    Parameters
+    ----------
+    size : int
+        Of the matrix.
+    lower : bool
+        Which triangle.
+    whole : bool
+        One square, as where scaling looks at the whole operands.
+
+    Yields
+    ------
+    rows, columns : slice
+        Equal for a square on the diagonal, of which one triangle counts.
+    """
+    todo = [(0, size)]
+    while todo:
+        start, stop = todo.pop()
+        if whole or stop - start <= _SYMMETRIC_BLOCK:
+            yield slice(start, stop), slice(start, stop)
+            continue
+        middle = (start + stop) // 2
+        first, second = slice(start, middle), slice(middle, stop)
+        yield (second, first) if lower else (first, second)
+        todo += [(start, middle), (middle, stop)]
+
+
+def lower_left_form(
+    a: Array, b: Array, *, left: bool, lower: bool, transposed: bool
+) -> tuple[Array, Array]:
+    """Return views L and X such that a triangular routine works on L X, L lower.
+
+    Parameters
+    ----------
+    a : (k, k) ndarray of float64
+        Triangular.
+    b : (m, n) ndarray of float64
+        The other operand, and the result.
+    left, lower, transposed : bool
+        Whether op(A) stands left of B, which triangle of A counts, and whether
+        op(A) is the transpose of A.
+
+    Returns
+    -------
+    L : (k, k) ndarray of float64
+        View of `a`.
+    X : ndarray of float64
+        View of `b` with k rows.
+    """
+    if transposed:
+        a, lower = a.T, not lower
+    if not left:  # B A = (A.T B.T).T
+        a, b, lower = a.T, b.T, not lower
+    if not lower:  # from the last index to the first, an upper triangle is a lower one
+        a, b = a[::-1, ::-1], b[::-1]
+    return a, b
+
+
+def times_lower(
+    triangle: Array, x: Array, alpha: float, unit: bool, multiply: Multiply
+) -> None:
+    """Replace X by alpha * L X, from its last rows to its first.
+
+    Parameters
+    ----------
+    triangle : (k, k) ndarray of float64
+        L; what lies above the diagonal may hold anything.
+    x : (k, n) ndarray of float64
+        Finite; overwritten.  (Zeros above the diagonal would turn Inf into NaN.)
+    alpha : float
+        BLAS scalar.
+    unit : bool
+        Ones on the diagonal, whatever is stored there.
+    multiply : callable
+        As the module says.
+
+    Notes
+    -----
+    Each entry is one product of the engine, rounded once, and of the half of L above
+    the diagonal only a strip's width takes part.
+    """
+    size = len(triangle)
+    for start in reversed(range(0, size, _STRIP)):
+        stop = min(start + _STRIP, size)
+        strip = np.tril(triangle[start:stop, :stop], start)
+        if unit:
+            np.fill_diagonal(strip[:, start:], 1.0)
+        rows = np.empty((stop - start, x.shape[1]))
+        multiply(strip, x[:stop], rows)
+        accumulate(rows, alpha, 0.0, x[start:stop])
+
+
+def solve_lower(triangle: Array, x: Array, unit: bool, multiply: Multiply) -> None:
+    """Replace X by the solution Y of L Y = X.
+
+    Parameters
+    ----------
+    triangle : (k, k) ndarray of float64
+        L, k at least 2; what lies above the diagonal may hold anything.
+    x : (k, n) ndarray of float64
+        Right-hand sides; overwritten.
+    unit : bool
+        Ones on the diagonal, whatever is stored there.
+    multiply : callable
+        As the module says.
+
+    Notes
+    -----
+    Halves: the upper half is solved, its product with the block below is subtracted,
+    the lower half is solved.  Halves are halved in turn until they are small; these
+    are solved row by row, in elementwise operations whose rounding IEEE 754 fixes.
+    """
+    middle = len(triangle) // 2
+    _solve_half(triangle[:middle, :middle], x[:middle], unit, multiply)
+    update = np.empty((len(triangle) - middle, x.shape[1]))
+    multiply(triangle[middle:, :middle], x[:middle], update)
+    with np.errstate(all="ignore"):
+        x[middle:] -= update
+    _solve_half(triangle[middle:, middle:], x[middle:], unit, multiply)
+
+
+def _solve_half(triangle: Array, x: Array, unit: bool, multiply: Multiply) -> None:
+    solve = _substitute if len(triangle) <= _SOLVED_DIRECTLY else solve_lower
+    solve(triangle, x, unit, multiply)
+
+
+def _substitute(triangle: Array, x: Array, unit: bool, _: Multiply) -> None:
+    with np.errstate(all="ignore"):
+        for i in range(len(triangle)):
+            if not unit:
+                x[i] /= triangle[i, i]
+            x[i + 1 :] -= triangle[i + 1 :, i, np.newaxis] * x[i]
