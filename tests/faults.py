@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+TESTS = ("tests/engines", "tests/front", "tests/routes")
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
 
 # name: (file under np_ozaki, right text, faulty text)
@@ -191,6 +192,121 @@ FAULTS = {
         "copy=copy is not False",
         "copy=None",
     ),
+    "routes: dot of the wrong axis": (
+        "routes/numpy_api.py",
+        "np.moveaxis(b, -2, 0)",
+        "np.moveaxis(b, -1, 0)",
+    ),
+    "routes: scalar of out not made": (
+        "routes/numpy_api.py",
+        "    return result[()] if not shape else _of_class(result, cls)",
+        "    return _of_class(result, cls)",
+    ),
+    "routes: class of the lower priority": (
+        "routes/numpy_api.py",
+        "_PRIORITIES[right] > _PRIORITIES[left]",
+        "_PRIORITIES[right] < _PRIORITIES[left]",
+    ),
+    "routes: out of any layout": (
+        "routes/numpy_api.py",
+        "        and out.flags.c_contiguous\n",
+        "",
+    ),
+    "routes: exceptions in matmul's name": (
+        "routes/numpy_api.py",
+        "out, options, route, np.dot)",
+        "out, options, route, np.matmul)",
+    ),
+    "routes: scope's min_flops ignored": (
+        "routes/decision.py",
+        "    if flops(m, n, k) < min_flops(options):",
+        "    if False:",
+    ),
+    "einsum: order of implicit labels": (
+        "routes/einsum.py",
+        "(*hidden, *sorted(once))",
+        "(*hidden, *sorted(once, key=lambda x: chr(x).lower()))",
+    ),
+    "einsum: lower case first in lists": (
+        "routes/einsum.py",
+        'chr(ord("A") + label) if label < 26 else chr(ord("a") + label - 26)',
+        'chr(ord("a") + label) if label < 26 else chr(ord("A") + label - 26)',
+    ),
+    "einsum: stretched axes kept": (
+        "routes/einsum.py",
+        "if size == 1 != sizes[label]",
+        "if False",
+    ),
+    "einsum: special values summed beforehand": (
+        "routes/einsum.py",
+        "    if not (np.isfinite(c.a).all() and np.isfinite(c.b).all()):\n",
+        "    if False:\n",
+    ),
+    "einsum: result not copied back": (
+        "routes/einsum.py",
+        "        view[...] = target.reshape(view.shape)",
+        "        pass",
+    ),
+    "einsum: out written although it aliases": (
+        "routes/einsum.py",
+        "    return np.may_share_memory(out, c.a) or np.may_share_memory(out, c.b)",
+        "    return False",
+    ),
+    "einsum: layout always C": (
+        "routes/einsum.py",
+        "        order=order,",
+        '        order="C",',
+    ),
+    "blas: C read with beta = 0": (
+        "routes/triangles.py",
+        "    if beta != 0.0:\n            product += out",
+        "    if True:\n            product += out",
+    ),
+    "blas: beta before alpha": (
+        "routes/triangles.py",
+        "        out += product\n",
+        "        out += product * beta\n",
+    ),
+    "blas: other triangle written": (
+        "routes/triangles.py",
+        "    np.copyto(out, product, where=inside)",
+        "    out[...] = product",
+    ),
+    "blas: unit diagonal read": (
+        "routes/triangles.py",
+        "        if unit:\n            np.fill_diagonal",
+        "        if False:\n            np.fill_diagonal",
+    ),
+    "blas: other triangle read": (
+        "routes/triangles.py",
+        "np.tril(triangle[start:stop, :stop], start)",
+        "np.array(triangle[start:stop, :stop])",
+    ),
+    "blas: strips from the first": (
+        "routes/triangles.py",
+        "in reversed(range(0, size, _STRIP))",
+        "in range(0, size, _STRIP)",
+    ),
+    "blas: blocks in accurate mode": (
+        "routes/scipy_blas.py",
+        'return self._options.scaling == "accurate"',
+        "return False",
+    ),
+    "blas: operand overlaps the result": (
+        "routes/scipy_blas.py",
+        "return x.copy() if np.may_share_memory(x, out) else x",
+        "return x",
+    ),
+    "blas: negative steps start at the front": (
+        "routes/scipy_blas.py",
+        "    if step < 0:",
+        "    if False:",
+    ),
+    "blas: Inf beside the zeros of a triangle": (
+        "routes/scipy_blas.py",
+        "        if not np.isfinite(b).all():",
+        "        if False:",
+    ),
 }
 
 
@@ -204,7 +320,7 @@ def caught_by(name: str, folder: Path) -> str | None:
     path.write_text(text.replace(right, wrong), encoding="utf-8")
     try:
         result = subprocess.run(
-            [*PYTEST, "tests/engines", "tests/front"],
+            [*PYTEST, *TESTS],
             cwd=folder,
             env={
                 **os.environ,
