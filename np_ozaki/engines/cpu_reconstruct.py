@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.cpu_exponents import Exponents
 from np_ozaki.engines.cpu_residues import reduce_balanced
-from np_ozaki.engines.parallel import Block, blocks, run_blocks
+from np_ozaki.engines.parallel import (
+    BLOCK_ELEMENTS,
+    Block,
+    blocks,
+    of_batch,
+    run_blocks,
+)
 from np_ozaki.engines.residue_system import (
     HEAD_SPLIT_BITS,
     LIMB_BITS,
@@ -40,9 +46,10 @@ def _limbs_of_remainder(products: Array, system: ResidueSystem) -> list[Array]:
     `products` holds gamma_l; D = sum gamma_l (Q / p_l) - K Q with the integer K that
     brings it into (-Q/2, Q/2).  All sums but the quotient's are exact in any order.
     """
-    shape = products.shape[1:]
-    sums = np.matmul(system.weights, products.reshape(len(system.moduli), -1))
-    *limbs, quotient = (row.reshape(shape) for row in sums)
+    # Not by BLAS: its threads would wait for each other beside those of this stage.
+    sums: Array = np.einsum("lt,tbij->lbij", system.weights, products)
+    limbs: list[Array] = list(sums[:-1])
+    quotient = sums[-1]
     fold = np.rint(quotient)
     for limb, unit in zip(limbs, system.product_limbs, strict=True):
         limb -= fold * unit
@@ -158,7 +165,7 @@ def reconstruct(
     Parameters
     ----------
     products : (num_planes, batch, m, n) ndarray of float64
-        From the residue GEMMs.
+        From the residue GEMMs; overwritten.
     mu : (batch, m) or (1, m) ndarray of int64
         Exponents of A's rows.
     nu : (batch, n) or (1, n) ndarray of int64
@@ -176,10 +183,11 @@ def reconstruct(
     factors = (np.ldexp(1.0, -rows), np.ldexp(1.0, -columns)) if plain else None
 
     def work(share: Sequence[Block]) -> None:
+        buffer = np.empty((len(system.moduli), min(BLOCK_ELEMENTS, out.size)))
         for block in share:
-            high, low = _exact_pair(products, block, system)
-            of_rows = (_of_batch(block[0], mu), block[1])
-            of_columns = (_of_batch(block[0], nu), slice(None), block[2])
+            high, low = _exact_pair(products, block, system, buffer)
+            of_rows = (of_batch(block[0], mu), block[1])
+            of_columns = (of_batch(block[0], nu), slice(None), block[2])
             if factors is None:
                 exponent = -(rows[of_rows] + columns[of_columns])
                 exponent = np.broadcast_to(exponent, high.shape)
@@ -196,12 +204,8 @@ def _within(exponents: Exponents) -> bool:
     return bool(np.maximum.reduce(np.abs(exponents), axis=None) <= _PLAIN_EXPONENT)
 
 
-def _of_batch(part: slice, x: NDArray[Any]) -> slice:
-    return part if x.shape[0] > 1 else slice(None)
-
-
 def _exact_pair(
-    products: Array, block: Block, system: ResidueSystem
+    products: Array, block: Block, system: ResidueSystem, buffer: Array
 ) -> tuple[Array, Array]:
     """Return C' of one block as a pair that one addition rounds correctly."""
     head: Array | None = None
@@ -211,14 +215,13 @@ def _exact_pair(
         if not system.moduli:
             return head, np.zeros_like(head)
     value = products[(slice(int(system.has_head), None), *block)]
-    scratch = np.empty(value.shape)
-    if head is None:
-        value = value.copy()
-    else:
+    scratch = buffer[:, : value[0].size].reshape(value.shape)
+    if head is not None:
         split = 2.0**HEAD_SPLIT_BITS
-        upper = np.rint(head * (1 / split))
+        upper = head * (1 / split)
+        np.rint(upper, out=upper)
         np.multiply(system.head_high, upper, out=scratch)
-        value = value - scratch
+        value -= scratch
         upper *= split
         np.subtract(head, upper, out=upper)
         np.multiply(system.head_low, upper, out=scratch)
