@@ -6,7 +6,7 @@ small ones go through every stage together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -164,7 +164,13 @@ class CpuEngine:
         return rule(left, largest[0], num_moduli), rule(right, largest[1], num_moduli)
 
     def residues(
-        self, x: Array, exponents: Exponents, system: ResidueSystem, *, left: bool
+        self,
+        x: Array,
+        exponents: Exponents,
+        system: ResidueSystem,
+        *,
+        left: bool,
+        allocate: Callable[[tuple[int, ...]], Array] = np.empty,
     ) -> Array:
         """Return A' (or B') and its residues as float64 planes.
 
@@ -178,6 +184,8 @@ class CpuEngine:
             The engine's moduli.
         left : bool
             Whether `x` is A.
+        allocate : callable, optional
+            Makes an uninitialised float64 array of a shape.
 
         Returns
         -------
@@ -187,7 +195,7 @@ class CpuEngine:
         axis = -1 if left else -2
         lines = Lines.of(x, axis, self.threads)
         tables = system.left if left else system.right
-        planes = residue_planes(lines, exponents, system, tables)
+        planes = residue_planes(lines, exponents, system, tables, allocate)
         return planes if lines.along == (axis == -1) else planes.swapaxes(-1, -2)
 
     def residue_gemm(self, left: Array, right: Array, out: Array) -> None:
@@ -294,9 +302,9 @@ class CpuEngine:
         with (
             np.errstate(all="ignore"),
             hooks.unrouted(),
-            workspace.reserve(wanted, workspace_bytes) as granted,
+            workspace.reserve(wanted, workspace_bytes) as space,
         ):
-            tiles = choose_tiles(*sizes, **choice, budget=granted)
+            tiles = choose_tiles(*sizes, **choice, budget=space.granted)
             flags = [False, False]
             count = 0
             missing = np.zeros(out.shape[0], dtype=np.int64)
@@ -308,6 +316,7 @@ class CpuEngine:
                     system,
                     scaling,
                     tiles,
+                    space,
                     missing[part] if certify else None,
                 )
                 count += done
@@ -328,13 +337,14 @@ class CpuEngine:
         system: ResidueSystem,
         scaling: str,
         tiles: Tiles,
+        space: workspace.Workspace,
         missing: Exponents | None,
     ) -> tuple[int, bool, bool]:
         """Multiply one part of a batch; return (tiles, overflow, invalid)."""
         size = (a.shape[1] + b.shape[2]) * a.shape[2]
         small = size <= _SMALL and a.shape[0] == b.shape[0] and scaling != "accurate"
         multiply = self._small if small else self._tiled
-        scaled, count = multiply(a, b, out, system, scaling, tiles)
+        scaled, count = multiply(a, b, out, system, scaling, tiles, space)
         if missing is not None:
             missing[...] = missing_bits(*scaled.sides(thorough=False))
             (doubtful,) = np.nonzero(missing)
@@ -356,6 +366,7 @@ class CpuEngine:
         system: ResidueSystem,
         scaling: str,
         tiles: Tiles,
+        space: workspace.Workspace,
     ) -> tuple[_Scaled, int]:
         """Multiply tile by tile; return the scaled operands and the tiles done."""
         if scaling == "accurate":
@@ -367,7 +378,8 @@ class CpuEngine:
         largest = largest_a, largest_b
         mu, nu = self._exponents(left, right, largest, system.num_moduli, scaling)
         count = 0
-        for i, j, products in self._products(left, right, mu, nu, system, tiles):
+        todo = self._products(left, right, mu, nu, system, tiles, space)
+        for i, j, products in todo:
             self.reconstruct(products, mu[:, i], nu[:, j], system, out[:, i, j])
             count += 1
         special = special_a or special_b
@@ -381,6 +393,7 @@ class CpuEngine:
         system: ResidueSystem,
         scaling: str,
         tiles: Tiles,
+        space: workspace.Workspace,
     ) -> tuple[_Scaled, int]:
         """Multiply small matrices, both operands side by side through each stage.
 
@@ -437,6 +450,7 @@ class CpuEngine:
         nu: Exponents,
         system: ResidueSystem,
         tiles: Tiles,
+        space: workspace.Workspace,
     ) -> Iterator[tuple[slice, slice, Array]]:
         """Yield (rows, columns, residue products) of every tile."""
         a, b = left.matrix(-1), right.matrix(-2)
@@ -445,22 +459,36 @@ class CpuEngine:
         total: Array | None = None
         target: Array | None = None
         planes: Array | None = None
+        kept: Array | None = None
+        # Buffers are given back before new ones are taken: the limit counts one set.
         for j in ranges(b.shape[2], tiles.n):
-            kept: Array | None = None
+            fresh = True
             for i in ranges(a.shape[1], tiles.m):
                 shape = (system.num_planes, batch, i.stop - i.start, j.stop - j.start)
                 if total is None or total.shape != shape:
-                    # Old buffers go before new ones come: the limit counts one set.
+                    space.give(total)
+                    space.give(target)
                     total = target = None
-                    total = np.empty(shape)
-                    target = np.empty(shape) if len(inner) > 1 else None
+                    total = space.take(shape)
+                    target = space.take(shape) if len(inner) > 1 else None
                 for h in inner:
+                    space.give(planes)
                     planes = None
-                    if kept is None or len(inner) > 1:
+                    if fresh or len(inner) > 1:
+                        space.give(kept)
                         kept = None
-                        part = b[:, h, j]
-                        kept = self.residues(part, nu[:, j], system, left=False)
-                    planes = self.residues(a[:, i, h], mu[:, i], system, left=True)
+                        kept = self.residues(
+                            b[:, h, j],
+                            nu[:, j],
+                            system,
+                            left=False,
+                            allocate=space.take,
+                        )
+                        fresh = False
+                    assert kept is not None  # noqa: S101 - made for the first tile
+                    planes = self.residues(
+                        a[:, i, h], mu[:, i], system, left=True, allocate=space.take
+                    )
                     if h is inner[0]:
                         self.residue_gemm(planes, kept, total)
                     elif target is not None:
@@ -468,3 +496,5 @@ class CpuEngine:
                         total += target
                         self.reduce(total, system)
                 yield i, j, total
+        for buffer in (total, target, planes, kept):
+            space.give(buffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,7 @@ def residue_planes(
     exponents: Exponents,
     system: ResidueSystem,
     tables: tuple[Array, ...],
+    allocate: Callable[[tuple[int, ...]], Array] = np.empty,
 ) -> Array:
     """Return the planes that the residue GEMMs multiply.
 
@@ -73,6 +74,8 @@ def residue_planes(
     tables : tuple of ndarray of float64
         ``system.left`` for A, ``system.right`` for B, or those of both operands side
         by side in one block (`paired_tables`).
+    allocate : callable, optional
+        Makes an uninitialised float64 array of a shape.
 
     Returns
     -------
@@ -83,7 +86,7 @@ def residue_planes(
     x = lines.x
     spread = lines.spread(exponents)
     first, second = power_of_two(spread)
-    planes = np.empty((system.num_planes, *x.shape))
+    planes = allocate((system.num_planes, *x.shape))
     head = int(system.has_head)
     count = system.num_operand_planes
 
