@@ -90,10 +90,7 @@ def _norm_sums(lines: Lines, e: Exponents) -> Array:
         total: Array = np.add.reduce(t, axis=axis)
         return total
 
-    result = np.zeros(lines.shape)
-    for block, values in lines.each(reduce):
-        result[lines.lines_of(block)] += values
-    return result
+    return lines.collect(reduce, np.add, np.float64)
 
 
 def _rounded_lines(lines: Lines, exponents: Exponents) -> NDArray[np.bool_]:
@@ -110,10 +107,7 @@ def _rounded_lines(lines: Lines, exponents: Exponents) -> NDArray[np.bool_]:
         lost = (np.rint(scaled) != scaled) | ((scaled == 0) & (lines.x[block] != 0))
         return np.asarray(np.logical_or.reduce(lost, axis=axis))
 
-    result = np.zeros(lines.shape, dtype=bool)
-    for block, values in lines.each(reduce):
-        result[lines.lines_of(block)] |= values
-    return result
+    return lines.collect(reduce, np.logical_or, np.bool_)
 
 
 def side(

@@ -166,18 +166,24 @@ class Lines:
         """Return where a block's lines stand in a (batch, lines) array."""
         return block[0], block[1 if self.along else 2]
 
-    def each(self, reduce: Callable[[Block], NDArray[Any]]) -> _Partial:
-        """Return ``(block, reduce(block))`` for every block of x."""
-        partial: _Partial = []
+    def collect(
+        self, reduce: Callable[[Block], NDArray[Any]], merge: np.ufunc, dtype: type
+    ) -> NDArray[Any]:
+        """Return ``reduce(block)``, one value a line, merged over the blocks of x."""
+        todo = blocks(self.x.shape)
+        if len(todo) == 1:
+            return np.asarray(reduce(todo[0]), dtype=dtype)
+        partial: list[tuple[Block, NDArray[Any]]] = []
 
         def work(share: Sequence[Block]) -> None:
             partial.extend((block, reduce(block)) for block in share)
 
-        run_blocks(work, blocks(self.x.shape), self.threads)
-        return partial
-
-
-_Partial = list[tuple[Block, NDArray[Any]]]
+        run_blocks(work, todo, self.threads)
+        result: NDArray[Any] = np.zeros(self.shape, dtype=dtype)
+        for block, values in partial:
+            part = result[self.lines_of(block)]
+            merge(part, values.astype(dtype, copy=False), out=part)
+        return result
 
 
 def magnitudes(lines: Lines) -> Array:
@@ -194,13 +200,11 @@ def magnitudes(lines: Lines) -> Array:
         NaN or Inf where the line holds one; 0 for an empty line.
     """
     axis = 2 if lines.along else 1
-    result = np.zeros(lines.shape)
-    for block, values in lines.each(
-        lambda block: np.maximum.reduce(np.abs(lines.x[block]), axis=axis)
-    ):
-        part = result[lines.lines_of(block)]
-        np.maximum(part, values, out=part)
-    return result
+    return lines.collect(
+        lambda block: np.maximum.reduce(np.abs(lines.x[block]), axis=axis),
+        np.maximum,
+        np.float64,
+    )
 
 
 def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
@@ -218,10 +222,7 @@ def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
         sums: Array = np.einsum(subscripts, t, t)
         return sums
 
-    result = np.zeros(lines.shape, dtype=np.uint64)
-    for block, values in lines.each(reduce):
-        result[lines.lines_of(block)] += values.astype(np.uint64)
-    return result
+    return lines.collect(reduce, np.add, np.uint64)
 
 
 def _norms(
