@@ -230,7 +230,8 @@ ROUTED(routed_dtrsm, DTRSM, 11)
 
 /* ---- Installing ---- */
 
-/* What f2py offers to C callers; it keeps the native address for ever. */
+/* What f2py offers to C callers.  It remembers the address from the first time that it
+ * is asked, so asking before the exchange also keeps those callers native. */
 static void *
 native_address(PyObject *fortran)
 {

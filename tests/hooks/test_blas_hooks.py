@@ -212,6 +212,28 @@ def _has_ctypes_test() -> bool:
     return importlib.util.find_spec("_ctypes_test") is not None
 
 
+def test_exception_of_the_watch_is_the_imports() -> None:
+    run_python(
+        SEEN
+        + """
+from np_ozaki import _hooks
+
+def interrupted(module):
+    raise KeyboardInterrupt(module.__name__)
+
+_hooks.install("imports", _imp.exec_dynamic, interrupted)
+try:
+    import scipy.linalg
+except KeyboardInterrupt as error:
+    assert str(error)
+else:
+    raise SystemExit("the exception was lost")
+assert _hooks.uninstall("imports") is True
+assert import_pointer() == native
+"""
+    )
+
+
 def test_imports_that_cannot_be_watched_are_explained() -> None:
     run_python(
         SEEN
@@ -294,6 +316,25 @@ slot[43] = ours
 assert (blas.dgemm(1.0, np.eye(2), np.eye(2)) == np.eye(2)).all()
 assert _hooks.uninstall("dgemm") is True
 assert pointers() == native
+"""
+    )
+
+
+def test_address_that_is_not_the_native_one_is_refused() -> None:
+    run_python(
+        FORTRAN
+        + """
+from np_ozaki import hooks
+
+# As if another library had put its routine there; f2py remembers the native address
+# from the first time that it is asked.
+blas.dtrmm._cpointer
+slot = Fortran.from_address(id(blas.dtrmm)).defs.contents
+slot[43] = pointers()["dtrsm"]
+before = pointers()
+status = {s.name: s for s in hooks.install({"dtrmm": lambda *arguments: None})}["dtrmm"]
+assert status.escapes and "unknown layout" in status.reason, status
+assert pointers() == before
 """
     )
 

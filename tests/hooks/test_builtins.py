@@ -102,7 +102,9 @@ def test_arguments_arrive_as_given(
     assert len(seen) == len(arguments)
     for x, y in zip(seen, arguments, strict=True):
         assert x is y or np.array_equal(x, y)
-    assert (named or {}).keys() == (keywords or {}).keys()
+    named, keywords = named or {}, keywords or {}
+    assert named.keys() == keywords.keys()
+    assert all(named[key] is keywords[key] for key in named)
     handler.answer = NotImplemented
     np.testing.assert_array_equal(call(), native)
 
