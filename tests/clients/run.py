@@ -1,0 +1,294 @@
+"""Real programs inside a scope: what share of their BLAS operations is routed?
+
+    python tests/clients/run.py [--quick] [--json FILE] [NAME ...]
+
+Runs each script of docs/examples/clients twice: natively under a counter of BLAS calls
+(blas_counter.c, preloaded), and inside a scope with everything forced, under the same
+counter.  Prints the routed share in two independent ways, and how well the results
+agree.  Exit status 1 if a share is below 97 % or results disagree.
+
+- share: operations in stats() over those that the native run asked of BLAS.
+- escaped: operations that reached BLAS inside the scope but outside the engine, over
+  the same.  What stats() counts and BLAS never saw, such as small einsums, cannot hide
+  anything here.
+
+Linux, with a C compiler and `pip install 'np_ozaki[clients]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE.parents[1] / "docs" / "examples" / "clients"
+LEAST_SHARE = 0.97
+
+
+@dataclass(frozen=True)
+class Client:
+    """A script and what is asked of it."""
+
+    package: str
+    tolerance: float
+    share_required: bool = True
+
+
+CLIENTS = {
+    "statsmodels_ols_glm_var": Client("statsmodels", 1e-10),
+    "quimb_peps": Client("quimb", 1e-10),
+    "pyscf_df_mp2": Client("pyscf", 1e-10),
+    "sklearn_pca": Client("scikit-learn", 1e-10, share_required=False),
+}
+
+
+# ---- In the child: one script, natively or inside a scope ----
+
+
+class Counter:
+    """The preloaded library."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+
+    def reset(self) -> None:
+        self._library.blas_count_reset()
+
+    def outside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function` with counting stopped while it runs."""
+
+        @functools.wraps(function)
+        def uncounted(*args: Any, **kwargs: Any) -> Any:
+            self._library.blas_count_pause(1)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._library.blas_count_pause(-1)
+
+        return uncounted
+
+    def read(self) -> list[dict[str, Any]]:
+        name, caller = ctypes.c_char_p(), ctypes.c_char_p()
+        internal, calls, flops = ctypes.c_int(), ctypes.c_int64(), ctypes.c_double()
+        cells = (name, caller, internal, calls, flops)
+        rows = []
+        while self._library.blas_count_read(len(rows), *map(ctypes.byref, cells)):
+            rows.append(
+                {
+                    "name": (name.value or b"").decode(),
+                    "caller": (caller.value or b"").decode(),
+                    "internal": bool(internal.value),
+                    "calls": calls.value,
+                    "flops": flops.value,
+                }
+            )
+        return rows
+
+
+def load(name: str) -> Callable[..., dict[str, float]]:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def child(mode: str, name: str, small: bool, report: Path) -> None:
+    # What the client warns of is not the subject.
+    warnings.simplefilter("ignore")
+    counter = Counter()
+    main = load(name)
+    stats: dict[str, Any] = {}
+    if mode == "native":
+        counter.reset()
+        start = time.perf_counter()
+        results = main(small=small)
+        seconds = time.perf_counter() - start
+    else:
+        import np_ozaki
+        from np_ozaki import scope as scope_module
+        from np_ozaki.routes.table import HANDLERS
+
+        # What the engine itself asks of BLAS did not escape it.
+        engine = {key: counter.outside(handle) for key, handle in HANDLERS.items()}
+        scope_module.HANDLERS = engine
+        with np_ozaki.enabled(engine="cpu", min_flops=0) as scope:
+            counter.reset()
+            start = time.perf_counter()
+            results = main(small=small)
+            seconds = time.perf_counter() - start
+        stats = scope.stats().as_dict()
+    blas = counter.read()
+    report.write_text(
+        json.dumps(
+            {"results": results, "seconds": seconds, "stats": stats, "blas": blas}
+        )
+    )
+
+
+# ---- In the parent ----
+
+
+def build_counter(folder: Path) -> Path:
+    library = folder / "blas_counter.so"
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC"))
+    source = str(HERE / "blas_counter.c")
+    flags = ["-O2", "-shared", "-fPIC", "-o", str(library), source, "-ldl"]
+    subprocess.run([*compiler, *flags], check=True)
+    return library
+
+
+def run_child(
+    mode: str, name: str, small: bool, library: Path, folder: Path
+) -> dict[str, Any]:
+    report = folder / f"{name}.{mode}.json"
+    command = [sys.executable, __file__, "--child", mode, "--report", str(report), name]
+    done = subprocess.run(
+        [*command, "--quick"] if small else command,
+        env={
+            **{k: v for k, v in os.environ.items() if not k.startswith("NP_OZAKI_")},
+            "LD_PRELOAD": str(library),
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "NP_OZAKI_THREADS": "1",  # the counter is paused for one thread
+            "PYTHONHASHSEED": "0",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{name}, {mode}:\n{done.stdout}\n{done.stderr}")
+    return json.loads(report.read_text())
+
+
+def total(blas: list[dict[str, Any]], internal: bool) -> float:
+    return sum(row["flops"] for row in blas if row["internal"] == internal)
+
+
+def difference(native: dict[str, float], routed: dict[str, float]) -> float:
+    """Return the largest relative difference of a result; NaN counts as infinite."""
+    worst = 0.0
+    for key in native.keys() | routed.keys():
+        one, other = native[key], routed[key]
+        scale = max(abs(one), abs(other))
+        relative = abs(one - other) / scale if scale else 0.0
+        worst = max(worst, relative if relative == relative else float("inf"))
+    return worst
+
+
+def judge(
+    name: str, client: Client, native: dict[str, Any], routed: dict[str, Any]
+) -> dict[str, Any]:
+    asked = total(native["blas"], internal=False)
+    by_engine: dict[str, int] = {}
+    for route in routed["stats"].values():
+        for engine, flops in route["flops"].items():
+            by_engine[engine] = by_engine.get(engine, 0) + flops
+    turned_down = by_engine.pop("native", 0)
+    around = total(routed["blas"], internal=False)
+    row = {
+        "client": name,
+        "version": importlib.metadata.version(client.package),
+        "blas_flops": asked,
+        "lapack_internal_flops": total(native["blas"], internal=True),
+        "routed_flops": sum(by_engine.values()),
+        "share": sum(by_engine.values()) / asked,
+        "escaped": (turned_down + around) / asked,
+        "difference": difference(native["results"], routed["results"]),
+        "tolerance": client.tolerance,
+        "native_seconds": native["seconds"],
+        "routed_seconds": routed["seconds"],
+        "escaping": [r for r in routed["blas"] if not r["internal"]],
+        "native_blas": native["blas"],
+        "stats": routed["stats"],
+    }
+    enough = row["share"] >= LEAST_SHARE and row["escaped"] <= 1 - LEAST_SHARE
+    agrees = row["difference"] <= client.tolerance
+    row["passed"] = agrees and (enough or not client.share_required)
+    return row
+
+
+def show(row: dict[str, Any]) -> None:
+    print(
+        f"{row['client']:24} {row['blas_flops'] / 1e6:9.1f} "
+        f"{row['lapack_internal_flops'] / 1e6:9.1f} {row['routed_flops'] / 1e6:9.1f} "
+        f"{row['share']:8.2%} {row['escaped']:8.2%} {row['difference']:10.1e} "
+        f"{row['tolerance']:9.0e} {row['native_seconds']:7.2f} "
+        f"{row['routed_seconds']:7.2f} {'ok' if row['passed'] else 'FAILED'}"
+    )
+    for found in sorted(row["escaping"], key=lambda r: -r["flops"]):
+        if found["flops"] > 1e-4 * row["blas_flops"]:
+            print(
+                f"    escaped: {found['name']} from {found['caller']}, "
+                f"{found['calls']} calls, {found['flops'] / 1e6:.3f} MFLOP"
+            )
+    for route, counts in sorted(row["stats"].items()):
+        for reason, calls in sorted(counts["fallbacks"].items()):
+            print(f"    {route}: {calls} calls with a fallback: {reason}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CLIENTS))
+    parser.add_argument("--quick", action="store_true", help="the small problems")
+    parser.add_argument("--json", type=Path, help="write everything measured here")
+    parser.add_argument("--child", choices=("native", "routed"), help=argparse.SUPPRESS)
+    parser.add_argument("--report", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    unknown = set(args.names) - CLIENTS.keys()
+    if unknown:
+        parser.error(f"no script {', '.join(sorted(unknown))}")
+    if args.child:
+        child(args.child, args.names[0], args.quick, args.report)
+        return 0
+
+    from tqdm import tqdm
+
+    names = args.names or list(CLIENTS)
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        library = build_counter(folder)
+        with tqdm(total=2 * len(names), disable=None) as progress:
+            for name in names:
+                runs = []
+                for mode in ("native", "routed"):
+                    progress.set_description(f"{name}, {mode}")
+                    runs.append(run_child(mode, name, args.quick, library, folder))
+                    progress.update()
+                rows.append(judge(name, CLIENTS[name], *runs))
+    versions = {p: importlib.metadata.version(p) for p in ("numpy", "scipy")}
+    print(f"Python {platform.python_version()}, {versions}")
+    print(
+        f"{'client':24} {'BLAS MF':>9} {'LAPACK MF':>9} {'routed MF':>9} {'share':>8} "
+        f"{'escaped':>8} {'difference':>10} {'tolerance':>9} {'native':>7} "
+        f"{'routed':>7}"
+    )
+    for row in rows:
+        show(row)
+    if args.json:
+        args.json.write_text(json.dumps({"versions": versions, "clients": rows}))
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
