@@ -5,8 +5,9 @@
  *
  * The functions below have the names of those in the OpenBLAS of the wheels of NumPy
  * and SciPy, so that the loader binds NumPy and SciPy to them.  Each adds its
- * operations to a table and goes on to the real function.  Calls that OpenBLAS makes
- * itself, for LAPACK, and that it makes through the loader are kept apart.
+ * operations to a table and goes on to the real function.  OpenBLAS binds the calls
+ * that its own LAPACK makes to itself, where no preloading reaches them: for LAPACK the
+ * call from outside is counted, with a textbook estimate of its operations.
  *
  * From Python, by ctypes: blas_count_read, blas_count_reset, and blas_count_pause,
  * which stops (+1) and restarts (-1) counting.  Not exact under several threads.
@@ -21,7 +22,7 @@
 
 typedef struct {
     const char *name;
-    int internal; /* called by OpenBLAS for LAPACK */
+    int lapack;
     int64_t calls;
     double flops;
     char caller[48];
@@ -36,34 +37,36 @@ void blas_count_pause(int step) { paused += step; }
 void blas_count_reset(void) { memset(table, 0, sizeof table); }
 
 /* The i-th line of the table, or 0 where it ends. */
-int blas_count_read(int i, const char **name, const char **caller, int *internal,
+int blas_count_read(int i, const char **name, const char **caller, int *lapack,
                     int64_t *calls, double *flops)
 {
     if (i >= SLOTS || table[i].name == NULL)
         return 0;
     *name = table[i].name;
     *caller = table[i].caller;
-    *internal = table[i].internal;
+    *lapack = table[i].lapack;
     *calls = table[i].calls;
     *flops = table[i].flops;
     return 1;
 }
 
-static void count(const char *name, void *from, double flops)
+static void count(const char *name, int lapack, void *from, double flops)
 {
     Dl_info where;
     const char *file = "?";
-    if (paused)
+    if (paused || flops <= 0.0) /* zero: a question for the size of a workspace */
         return;
     if (dladdr(from, &where) && where.dli_fname != NULL) {
         const char *slash = strrchr(where.dli_fname, '/');
         file = slash != NULL ? slash + 1 : where.dli_fname;
     }
+    if (strstr(file, "openblas") != NULL)
+        return; /* part of a call that was counted */
     for (int i = 0; i < SLOTS; i++) {
         entry *e = &table[i];
         if (e->name == NULL) {
             e->name = name;
-            e->internal = strstr(file, "openblas") != NULL;
+            e->lapack = lapack;
             snprintf(e->caller, sizeof e->caller, "%s", file);
         }
         if (e->name == name
@@ -121,7 +124,7 @@ typedef const void *P;
         static void(*next) parameters;                                            \
         if (next == NULL)                                                         \
             next = (void(*) parameters)real("scipy_cblas_" #name "64_");          \
-        count("numpy " #name, CALLER, flops);                                     \
+        count("numpy " #name, 0, CALLER, flops);                                     \
         next arguments;                                                           \
     }
 
@@ -157,47 +160,76 @@ double scipy_cblas_ddot64_(I n, const double *x, I incx, const double *y, I incy
     if (next == NULL)
         next = (double (*)(I, const double *, I, const double *, I))real(
             "scipy_cblas_ddot64_");
-    count("numpy ddot", CALLER, 2.0 * n);
+    count("numpy ddot", 0, CALLER, 2.0 * n);
     return next(n, x, incx, y, incy);
 }
 
 /* ---- Fortran, which SciPy and LAPACK call ----
- * Every argument is one word, also the hidden lengths of strings; 16 words are enough
+ * Every argument is one word, also the hidden lengths of strings; 24 words are enough
  * for all of them, and words too many do no harm to a C calling convention where the
  * caller removes them. */
 
 #define WORDS                                                                     \
     P p0, P p1, P p2, P p3, P p4, P p5, P p6, P p7, P p8, P p9, P p10, P p11,     \
-        P p12, P p13, P p14, P p15
-#define ALL p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15
+        P p12, P p13, P p14, P p15, P p16, P p17, P p18, P p19, P p20, P p21,     \
+        P p22, P p23
+#define ALL                                                                       \
+    p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16,    \
+        p17, p18, p19, p20, p21, p22, p23
 #define D(i) ((double)*(const INT *)p##i)
-#define ORDER (*(const char *)p0 == 'L' || *(const char *)p0 == 'l')
+#define C(i) (*(const char *)p##i | 32)
+#define ORDER (C(0) == 'l')
 
-#define FORTRAN_AS(symbol, label, flops)                                          \
+#define FORTRAN_AS(symbol, label, lapack, flops)                                  \
     void symbol(WORDS)                                                            \
     {                                                                             \
         static void (*next)(WORDS);                                               \
         if (next == NULL)                                                         \
             next = (void (*)(WORDS))real(#symbol);                                \
-        count(label, CALLER, flops);                                              \
+        count(label, lapack, CALLER, flops);                                      \
         next(ALL);                                                                \
     }
-#define FORTRAN(name, flops) FORTRAN_AS(scipy_##name##_, "scipy " #name, flops)
-#define FORTRAN64(name, flops) FORTRAN_AS(scipy_##name##_64_, "numpy " #name, flops)
+#define LP64(name, lapack, flops)                                                 \
+    FORTRAN_AS(scipy_##name##_, "scipy " #name, lapack, flops)
+#define ILP64(name, lapack, flops)                                                \
+    FORTRAN_AS(scipy_##name##_64_, "numpy " #name, lapack, flops)
+
+/* LAPACK: the conventional counts for factorisations; for eigenvalues and singular
+ * values, which iterate, those of Golub and Van Loan.  A call with LWORK = -1 computes
+ * nothing. */
+#define CUBE(x) ((x) * (x) * (x))
+#define ASKS(i) (*(const INT *)p##i == -1)
+#define LONG(i, j) (D(i) > D(j) ? D(i) : D(j))
+#define SHORT(i, j) (D(i) > D(j) ? D(j) : D(i))
+#define LU(i, j) (LONG(i, j) * SHORT(i, j) * SHORT(i, j) - CUBE(SHORT(i, j)) / 3.0)
+#define QR(i, j) (2.0 * LU(i, j))
+#define SVD(i, j) (6.0 * LONG(i, j) * SHORT(i, j) * SHORT(i, j) + 20.0 * CUBE(SHORT(i, j)))
 
 #define EVERY(ROUTINE)                                                            \
-    ROUTINE(dgemm, 2.0 * D(2) * D(3) * D(4))                                      \
-    ROUTINE(sgemm, 2.0 * D(2) * D(3) * D(4))                                      \
-    ROUTINE(zgemm, 8.0 * D(2) * D(3) * D(4))                                      \
-    ROUTINE(dgemv, 2.0 * D(1) * D(2))                                             \
-    ROUTINE(dsymm, 2.0 * D(2) * D(3) * (ORDER ? D(2) : D(3)))                     \
-    ROUTINE(dsyrk, D(2) * (D(2) + 1) * D(3))                                      \
-    ROUTINE(dsyr2k, 2.0 * D(2) * (D(2) + 1) * D(3))                               \
-    ROUTINE(dtrmm, D(4) * D(5) * (ORDER ? D(4) : D(5)))                           \
-    ROUTINE(dtrsm, D(4) * D(5) * (ORDER ? D(4) : D(5)))
+    ROUTINE(dgemm, 0, 2.0 * D(2) * D(3) * D(4))                                   \
+    ROUTINE(sgemm, 0, 2.0 * D(2) * D(3) * D(4))                                   \
+    ROUTINE(zgemm, 0, 8.0 * D(2) * D(3) * D(4))                                   \
+    ROUTINE(dgemv, 0, 2.0 * D(1) * D(2))                                          \
+    ROUTINE(dsymm, 0, 2.0 * D(2) * D(3) * (ORDER ? D(2) : D(3)))                  \
+    ROUTINE(dsyrk, 0, D(2) * (D(2) + 1) * D(3))                                   \
+    ROUTINE(dsyr2k, 0, 2.0 * D(2) * (D(2) + 1) * D(3))                            \
+    ROUTINE(dtrmm, 0, D(4) * D(5) * (ORDER ? D(4) : D(5)))                        \
+    ROUTINE(dtrsm, 0, D(4) * D(5) * (ORDER ? D(4) : D(5)))                        \
+    ROUTINE(dpotrf, 1, CUBE(D(1)) / 3.0)                                          \
+    ROUTINE(dgetrf, 1, LU(0, 1))                                                  \
+    ROUTINE(dgesv, 1, 2.0 / 3.0 * CUBE(D(0)) + 2.0 * D(0) * D(0) * D(1))          \
+    ROUTINE(dtrtrs, 1, D(3) * D(3) * D(4))                                        \
+    ROUTINE(dgeqrf, 1, ASKS(6) ? 0.0 : QR(0, 1))                                  \
+    ROUTINE(dorgqr, 1, ASKS(7) ? 0.0 : QR(1, 0))                                  \
+    ROUTINE(dgelsd, 1, ASKS(11) ? 0.0 : SVD(0, 1))                                \
+    ROUTINE(dgesdd, 1, ASKS(11) ? 0.0 : SVD(1, 2))                                \
+    ROUTINE(dgeev, 1, ASKS(12) ? 0.0 : 25.0 * CUBE(D(2)))                         \
+    ROUTINE(dsyevd, 1, ASKS(7) ? 0.0 : (C(0) == 'v' ? 9.0 : 4.0 / 3.0) * CUBE(D(2))) \
+    ROUTINE(dsyevr, 1, ASKS(17) ? 0.0 : 9.0 * CUBE(D(3)))                         \
+    ROUTINE(dsygvd, 1, ASKS(10) ? 0.0 : 12.0 * CUBE(D(3)))
 
 #define INT int32_t
-EVERY(FORTRAN)
+EVERY(LP64)
 #undef INT
 #define INT int64_t
-EVERY(FORTRAN64)
+EVERY(ILP64)
