@@ -12,7 +12,7 @@ import quimb.tensor as qtn
 
 def main(small: bool = False) -> dict[str, float]:
     """Contract the network in two ways, print and return the norms."""
-    side, bond, kept = (4, 3, 24) if small else (5, 3, 32)
+    side, bond, kept = (4, 3, 24) if small else (4, 4, 32)
     state = qtn.PEPS.rand(side, side, bond_dim=bond, seed=11, dtype="float64")
     norm = state.make_norm()
     exact = norm.contract(all, optimize="greedy")
