@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from np_ozaki.engines.base import Engine, Outcome
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.errors import OperandTypeError, ShapeError, refusal
 from np_ozaki.plan import CPU_MIN_FLOPS
-from np_ozaki.precision import multiply
+from np_ozaki.precision import Served, multiply
 from np_ozaki.stats import CallInfo
 
 __all__ = ["matmul_arrays", "min_flops", "native_reason", "product", "signal"]
@@ -134,13 +135,36 @@ def product(
         k,
         num_moduli=served.num_moduli,
         scaling=options.scaling,
-        fallback=served.fallback,
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
     )
+    if served.left_out:
+        left_out = batch if alone else served.left_out
+        return _count_left_out(info, served, left_out, counted=counted), outcome
     if counted:
         context.record(info)
     return info, outcome
+
+
+def _count_left_out(
+    info: CallInfo, served: Served, left_out: int, *, counted: bool
+) -> CallInfo:
+    """Count the engine's part of a batch and the rest; return the whole call."""
+    others = replace(
+        info,
+        engine=served.elsewhere,
+        batch=left_out,
+        num_moduli=None,
+        scaling=None,
+        fallback=served.fallback,
+    )
+    if counted:
+        context.record(others)
+    if left_out == info.batch:
+        return others
+    if counted:
+        context.record(replace(info, batch=info.batch - left_out))
+    return replace(info, fallback=served.fallback)
 
 
 def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) -> None:

@@ -32,12 +32,18 @@ class Served:
         Floating-point exceptions, tiles.
     num_moduli : int
         Largest number of moduli that some matrix of the batch took.
+    left_out : int
+        Matrices of the batch that were left to other arithmetic.
+    elsewhere : str
+        Who served those: "native" or "exact".
     fallback : str or None
-        Why some matrix was left to other arithmetic.
+        Why.
     """
 
     outcome: Outcome
     num_moduli: int
+    left_out: int = 0
+    elsewhere: str = "native"
     fallback: str | None = None
 
 
@@ -105,7 +111,8 @@ def multiply(
         return Served(outcome, used)
     (left,) = np.nonzero(hopeless)
     out[left] = _elsewhere(_pick(a, left), _pick(b, left), options, left.size)
-    return Served(outcome, used, TOO_WIDE)
+    elsewhere = "exact" if options.reproducible else "native"
+    return Served(outcome, used, left.size, elsewhere, TOO_WIDE)
 
 
 def _run(

@@ -75,7 +75,7 @@ def test_wide_data_take_more_moduli():
 
 
 def test_graded_products_that_cancel_in_the_inner_index():
-    d = np.ldexp(1.0, np.linspace(-8, 8, 40).astype(int))
+    d = np.ldexp(1.0, np.linspace(-20, 20, 40).astype(int))
     rng = np.random.default_rng(5)
     a, b = rng.random((9, 40)) * d, rng.random((40, 9)) / d[:, None]
     c, info = auto(a, b)
@@ -87,9 +87,35 @@ def test_graded_products_that_cancel_in_the_inner_index():
 def test_hopeless_ranges_go_native_and_say_so():
     a, b = np.array([[1.0, 1e-300]]), np.array([[1e-300], [1.0]])
     c, info = auto(a, b)
-    assert info.fallback == precision.TOO_WIDE
+    assert (info.engine, info.fallback) == ("native", precision.TOO_WIDE)
     assert_same_bits(c, a @ b)
-    assert np_ozaki.stats().as_dict()["matmul"]["fallbacks"] == {precision.TOO_WIDE: 1}
+    assert np_ozaki.stats().as_dict() == {
+        "matmul": {
+            "calls": {"native": 1},
+            "flops": {"native": 4},
+            "fallbacks": {precision.TOO_WIDE: 1},
+        }
+    }
+
+
+def test_parts_of_a_batch_are_counted_where_they_went():
+    a = np.array([[[1.0, 1e-300]], [[1.0, 1.0]], [[2.0, 1.0]]])
+    b = np.array([[1e-300], [1.0]])
+    _, info = auto(a, b)
+    assert (info.engine, info.batch, info.fallback) == ("cpu", 3, precision.TOO_WIDE)
+    assert np_ozaki.stats().as_dict()["matmul"]["calls"] == {"native": 1, "cpu": 1}
+    assert np_ozaki.stats().as_dict()["matmul"]["flops"] == {"native": 4, "cpu": 8}
+
+
+@pytest.mark.parametrize("e", [1e-5, 1e-6, 1e-9, 1e-12])
+def test_entries_far_below_their_lines_take_more_moduli(e):
+    # The only term of an entry may be far below the largest of its row and column.
+    a, b = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([[e, 1.0], [1.0, 0.1]])
+    c, info = auto(a, b)
+    assert info.fallback is None
+    assert info.num_moduli > 15
+    exact = np.array(reference.exact_product(a, b))
+    assert (np.abs(c - exact) <= 3 * 2.0**-53 * np.abs(exact)).all()
 
 
 @pytest.mark.parametrize(
