@@ -52,10 +52,13 @@ SUITES = {
 SAMPLE = {
     "numpy": Suite(
         (
-            *(f"{CORE}test_{name}" for name in ("multiarray", "einsum", "numeric")),
+            *(
+                f"{CORE}test_{name}"
+                for name in ("multiarray", "ufunc", "einsum", "numeric")
+            ),
             "numpy.linalg.tests.test_linalg",
         ),
-        "atMul or atmul or Dot or dot or Inner or inner or Einsum or test_linalg",
+        "matmul or dot or inner or vecmat or matvec or einsum or test_linalg",
     ),
     "scipy": Suite(
         tuple(
