@@ -268,7 +268,7 @@ def _bits_by_exponents(
         largest[part] = np.max(terms, axis=1)
 
     def of_entries(x: Exponents, line: NDArray[np.intp]) -> Exponents:
-        return x[batch if x.shape[0] > 1 else 0, line]
+        return np.asarray(x[batch if x.shape[0] > 1 else 0, line])
 
     # L' of the first look would be 2^(largest - e - f + 2 (7 - 1)).
     e = left.bits - 1 - of_entries(left.shift, rows)
