@@ -106,15 +106,17 @@ def measure_scope() -> dict[str, object]:
     a = np.ones((2, 2))
 
     def many() -> None:
-        for _ in range(20_000):
+        for _ in range(5_000):
             a @ a
 
-    outside = [seconds(many) for _ in range(9)]
-    with np_ozaki.enabled(engine="cpu"):
-        inside = [seconds(many) for _ in range(9)]
+    outside, inside = [], []
+    for _ in range(25):
+        outside.append(seconds(many))
+        with np_ozaki.enabled(engine="cpu"):
+            inside.append(seconds(many))
     return {
-        "outside": summary([t / 20_000 for t in outside]),
-        "inside": summary([t / 20_000 for t in inside]),
+        "outside": summary([t / 5_000 for t in outside]),
+        "inside": summary([t / 5_000 for t in inside]),
         "ratio": statistics.median(inside) / statistics.median(outside),
     }
 

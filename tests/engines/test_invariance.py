@@ -210,7 +210,7 @@ def test_repeated_calls():
 
 @pytest.mark.parametrize("scaling", ["norm", "accurate"])
 def test_memory_stays_under_the_limit(scaling):
-    a, b = wide_normals(17, (1500, 3000)), wide_normals(18, (3000, 1500))
+    a, b = wide_normals(17, (700, 1500)), wide_normals(18, (1500, 700))
     limit, threads = 16 << 20, 2
     run(CpuEngine(threads), a[:9], b)
     tracemalloc.start()
