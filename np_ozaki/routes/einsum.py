@@ -301,8 +301,16 @@ def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Any) -> N
     signal(outcome, functools.partial(np.einsum, "ij,jk"))
 
 
+_FLOAT64_NAMES = (np.float64, float, np.dtype(np.float64), "float64", "f8", "d")
+_CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+
+
 def _routed(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    if keywords.keys() - {"out", "order", "dtype"} or keywords.get("dtype") is not None:
+    if keywords.keys() - {"out", "order", "dtype", "casting"}:
+        raise _LeftToNumpy
+    dtype, casting = keywords.get("dtype"), keywords.get("casting", "safe")
+    # Operands are float64, so any casting will do for a float64 result.
+    if not (dtype is None or dtype in _FLOAT64_NAMES) or casting not in _CASTINGS:
         raise _LeftToNumpy
     order = keywords.get("order", "K")
     if order not in {"K", "A", "C", "F"}:

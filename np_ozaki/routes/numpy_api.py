@@ -162,13 +162,24 @@ def _rows_by_columns(
 ) -> tuple[Any, CallInfo]:
     """Multiply (..., k) by (k, n) or (k,) and give the result its shape."""
     rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) if a.ndim > 2 else a
-    result, info = matmul_arrays(
-        rows, columns, None, route=route, options=options, native=native
-    )
-    if out is not None:
-        out[...] = np.reshape(result, shape)
+    if not shape:
+        result, info = matmul_arrays(
+            rows, columns, None, route=route, options=options, native=native
+        )
+        if out is None:
+            return result, info
+        out[...] = result
         return out, info
-    return (np.reshape(result, shape) if shape else result), info
+    # Written through a view, so that the result owns its memory, as NumPy's does.
+    result = np.empty(shape)
+    flat = result.reshape(rows.shape[:-1] + columns.shape[1:])
+    _, info = matmul_arrays(
+        rows, columns, flat, route=route, options=options, native=native
+    )
+    if out is None:
+        return result, info
+    out[...] = result
+    return out, info
 
 
 # ---- What the hooks of the builtin functions call ----

@@ -362,7 +362,8 @@ def handle_dsyr2k(
     One product of the engine gives both terms: the other is its transpose, bit for bit.
     """
     routine = _routine("dsyr2k", n, n, k, alpha)
-    if routine is None:
+    # f2py does not compare b with a; a shorter b is for BLAS to refuse.
+    if routine is None or min(lda, ldb) < (n if trans == "N" else k):
         return None
     c = _output(c_pointer, n, n, ldc)
     a = _operand(a_pointer, n, k, lda, trans)

@@ -290,3 +290,17 @@ def test_small_products_are_not_asked_about():
         np.einsum("ij,jk", a, a)
         np.einsum(a, [0, 1], a, [1, 2])
     assert inside.stats().routes["einsum"].calls["cpu"] == 2
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{"dtype": float}, {"dtype": "f8"}, {"dtype": np.float64}, {"casting": "unsafe"}],
+)
+def test_keywords_that_ask_for_float64(keywords):
+    a = integers(4, 4)
+    result, caught = routed("ij,jk->ik", a, a, **keywords)
+    assert caught
+    np.testing.assert_array_equal(result, a @ a)
+    result, caught = routed("ij,jk->ik", a, a, dtype=np.float32, casting="unsafe")
+    assert not caught
+    assert result.dtype == np.float32

@@ -441,3 +441,22 @@ class TestEveryFunction:
         with scope(min_flops=10**6) as inside:
             function()
         assert inside.stats().as_dict() == {}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: np.dot(a, a),
+        lambda a: a.dot(a),
+        lambda a: np.inner(a, a),
+        lambda a: np.dot(np.stack([a, a]), np.stack([a, a])),
+        lambda a: np.dot(a, a[0]),
+        lambda a: np.linalg.multi_dot([a, a, a]),
+    ],
+)
+def test_results_own_their_memory(function):
+    with scope() as inside:
+        result = function(np.eye(3))
+    assert inside.stats().calls("cpu") > 0
+    assert result.flags.owndata
+    assert result.base is None

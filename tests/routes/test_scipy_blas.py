@@ -433,3 +433,13 @@ def test_solutions_are_accurate(order):
         x = blas.dtrsm(1.5, t, b, lower=1)
         y = blas.dtrmm(1.0, t, x, lower=1)
     np.testing.assert_allclose(y, 1.5 * b, rtol=0, atol=1e-12)
+
+
+def test_dsyr2k_with_a_shorter_b_is_left_to_blas():
+    a = np.array([[-2.0], [2.0], [4.0]])
+    for b in (5.0, [[5.0], [6.0]]):
+        native = blas.dsyr2k(1.0, a, b)
+        with scope() as inside:
+            result = blas.dsyr2k(1.0, a, b)
+        assert inside.stats().calls("cpu") == 0
+        np.testing.assert_array_equal(result, native)
