@@ -39,7 +39,7 @@ class RoutedCall:
 
     @property
     def looks_at_all(self) -> bool:
-        """Whether scaling looks at both operands whole: blocks would have other bits."""
+        """Whether scaling looks at whole operands: blocks would have other bits."""
         return self._options.scaling == "accurate"
 
     def multiply(self, a: Array, b: Array, out: Array) -> None:
