@@ -288,7 +288,7 @@ FAULTS = {
         "in range(0, size, _STRIP)",
     ),
     "blas: blocks in accurate mode": (
-        "routes/scipy_blas.py",
+        "routes/blas_call.py",
         'return self._options.scaling == "accurate"',
         "return False",
     ),
@@ -298,7 +298,7 @@ FAULTS = {
         "return x",
     ),
     "blas: negative steps start at the front": (
-        "routes/scipy_blas.py",
+        "routes/blas_call.py",
         "    if step < 0:",
         "    if False:",
     ),

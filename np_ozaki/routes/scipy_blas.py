@@ -11,16 +11,13 @@ the bits that its mirror image would have.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki import context, hooks
-from np_ozaki.config import Options
-from np_ozaki.gemm import product
-from np_ozaki.routes.decision import options_for
+from np_ozaki import context
+from np_ozaki.routes.blas_call import RoutedCall, operand, output, routed_call, vector
 from np_ozaki.routes.triangles import (
     accumulate,
     accumulate_triangle,
@@ -44,79 +41,13 @@ __all__ = [
 Array: TypeAlias = NDArray[np.float64]
 
 
-class _Routine:
-    """One routed call: multiplies for it, and counts it as one."""
-
-    def __init__(self, route: str, options: Options) -> None:
-        self._route = route
-        self._options = options
-        self._last: CallInfo | None = None
-        self._workspace_bytes = 0
-        self._tiles = 0
-
-    @property
-    def looks_at_all(self) -> bool:
-        """Whether a part of a product has other bits than the product of the parts."""
-        return self._options.scaling == "accurate"
-
-    def multiply(self, a: Array, b: Array, out: Array) -> None:
-        """Write the product of two matrices to `out`, which overlaps neither."""
-        info, _ = product(
-            a[np.newaxis],
-            b[np.newaxis],
-            out[np.newaxis],
-            route=self._route,
-            options=self._options,
-            counted=False,
-        )
-        self._last = info
-        self._workspace_bytes = max(self._workspace_bytes, info.workspace_bytes)
-        self._tiles += info.tiles
-
-    def count(self, m: int, n: int, k: int, flops: int | None = None) -> bool:
-        """Count the call with its own sizes; return what a handler answers."""
-        assert self._last is not None  # noqa: S101 - every routine multiplies
-        context.record(
-            replace(
-                self._last,
-                m=m,
-                n=n,
-                k=k,
-                workspace_bytes=self._workspace_bytes,
-                tiles=self._tiles,
-                structured_flops=flops,
-            )
-        )
-        return True
-
-
-def _routine(route: str, m: int, n: int, k: int, alpha: float) -> _Routine | None:
-    if alpha == 0.0 or not (m and n and k):
-        return None
-    options = options_for(route, 1, m, n, k)
-    return None if options is None else _Routine(route, options)
-
-
-def _operand(
-    pointer: int, rows: int, columns: int, leading_dim: int, trans: str = "N"
-) -> Array:
-    """Return a view of op(X), whose shape is (rows, columns)."""
-    if trans == "N":
-        return hooks.array_from_fortran(pointer, rows, columns, leading_dim, False)
-    return hooks.array_from_fortran(pointer, columns, rows, leading_dim, False).T
-
-
-def _output(pointer: int, rows: int, columns: int, leading_dim: int) -> Array:
-    return hooks.array_from_fortran(pointer, rows, columns, leading_dim, True)
-
-
 def _apart(x: Array, out: Array) -> Array:
     """Return `x`, or a copy if writing to `out` could change it."""
     return x.copy() if np.may_share_memory(x, out) else x
 
 
 def _multiply_into(
-    routine: _Routine, a: Array, b: Array, alpha: float, beta: float, out: Array
+    routine: RoutedCall, a: Array, b: Array, alpha: float, beta: float, out: Array
 ) -> None:
     """Write alpha * a @ b + beta * out to `out`."""
     target = out if beta == 0.0 else np.empty_like(out)
@@ -159,23 +90,13 @@ def handle_dgemm(
     bool or None
         True: C is written.  None leaves the call to the native routine.
     """
-    routine = _routine("dgemm", m, n, k, alpha)
+    routine = routed_call("dgemm", m, n, k, alpha)
     if routine is None:
         return None
-    a = _operand(a_pointer, m, k, lda, trans_a)
-    b = _operand(b_pointer, k, n, ldb, trans_b)
-    _multiply_into(routine, a, b, alpha, beta, _output(c_pointer, m, n, ldc))
+    a = operand(a_pointer, m, k, lda, trans_a)
+    b = operand(b_pointer, k, n, ldb, trans_b)
+    _multiply_into(routine, a, b, alpha, beta, output(c_pointer, m, n, ldc))
     return routine.count(m, n, k)
-
-
-def _vector(pointer: int, size: int, step: int, writeable: bool) -> Array:
-    """Return a column; with a negative step BLAS starts at the other end."""
-    item = 8
-    if step < 0:
-        pointer -= item * (size - 1) * step
-    return hooks.array_from_loop(
-        pointer, (size, 1), (item * step, item), writeable=writeable
-    )
 
 
 def handle_dgemv(
@@ -214,12 +135,12 @@ def handle_dgemv(
         True: y is written.  None leaves the call to the native routine.
     """
     rows, inner = (m, n) if trans == "N" else (n, m)
-    routine = _routine("dgemv", rows, 1, inner, alpha)
+    routine = routed_call("dgemv", rows, 1, inner, alpha)
     if routine is None:
         return None
-    a = _operand(a_pointer, rows, inner, lda, trans)
-    x = _vector(x_pointer, inner, x_step, writeable=False)
-    y = _vector(y_pointer, rows, y_step, writeable=True)
+    a = operand(a_pointer, rows, inner, lda, trans)
+    x = vector(x_pointer, inner, x_step, writeable=False)
+    y = vector(y_pointer, rows, y_step, writeable=True)
     _multiply_into(routine, a, x, alpha, beta, y)
     return routine.count(rows, 1, inner)
 
@@ -261,13 +182,13 @@ def handle_dsymm(
         True: C is written.  None leaves the call to the native routine.
     """
     order = m if side == "L" else n
-    routine = _routine("dsymm", m, n, order, alpha)
+    routine = routed_call("dsymm", m, n, order, alpha)
     if routine is None:
         return None
-    a = full_symmetric(_operand(a_pointer, order, order, lda), uplo == "L")
-    b = _operand(b_pointer, m, n, ldb)
+    a = full_symmetric(operand(a_pointer, order, order, lda), uplo == "L")
+    b = operand(b_pointer, m, n, ldb)
     operands = (a, b) if side == "L" else (b, a)
-    _multiply_into(routine, *operands, alpha, beta, _output(c_pointer, m, n, ldc))
+    _multiply_into(routine, *operands, alpha, beta, output(c_pointer, m, n, ldc))
     return routine.count(m, n, order)
 
 
@@ -305,11 +226,11 @@ def handle_dsyrk(
     bool or None
         True: C is written.  None leaves the call to the native routine.
     """
-    routine = _routine("dsyrk", n, n, k, alpha)
+    routine = routed_call("dsyrk", n, n, k, alpha)
     if routine is None:
         return None
-    c, lower = _output(c_pointer, n, n, ldc), uplo == "L"
-    a = _apart(_operand(a_pointer, n, k, lda, trans), c)
+    c, lower = output(c_pointer, n, n, ldc), uplo == "L"
+    a = _apart(operand(a_pointer, n, k, lda, trans), c)
     for rows, columns in symmetric_blocks(n, lower, whole=routine.looks_at_all):
         block = c[rows, columns]
         if rows != columns:
@@ -361,13 +282,13 @@ def handle_dsyr2k(
     -----
     One product of the engine gives both terms: the other is its transpose, bit for bit.
     """
-    routine = _routine("dsyr2k", n, n, k, alpha)
+    routine = routed_call("dsyr2k", n, n, k, alpha)
     # f2py does not compare b with a; a shorter b is for BLAS to refuse.
     if routine is None or min(lda, ldb) < (n if trans == "N" else k):
         return None
-    c = _output(c_pointer, n, n, ldc)
-    a = _operand(a_pointer, n, k, lda, trans)
-    b = _operand(b_pointer, n, k, ldb, trans)
+    c = output(c_pointer, n, n, ldc)
+    a = operand(a_pointer, n, k, lda, trans)
+    b = operand(b_pointer, n, k, ldb, trans)
     once = np.empty((n, n))
     routine.multiply(a, b.T, once)
     with np.errstate(all="ignore"):
@@ -418,12 +339,12 @@ def handle_triangular(
         True: B is written.  None leaves the call to the native routine.
     """
     order = m if side == "L" else n
-    routine = _routine(route, m, n, order, alpha)
+    routine = routed_call(route, m, n, order, alpha)
     if routine is None or (route == "dtrsm" and order == 1):
         return None  # one division a column
-    b = _output(b_pointer, m, n, ldb)
+    b = output(b_pointer, m, n, ldb)
     triangle, x = lower_left_form(
-        _apart(_operand(a_pointer, order, order, lda), b),
+        _apart(operand(a_pointer, order, order, lda), b),
         b,
         left=side == "L",
         lower=uplo == "L",

@@ -341,8 +341,7 @@ assert pointers() == before
 
 def test_refusals() -> None:
     compiled: Any = extension.extension
-    # Whoever hooked it before, a refusal must leave nothing hooked.
-    compiled.uninstall("dgemm")
+    hooks.install({})
     for target in (3, len, np.eye(2), blas.dgemv, blas.sgemm):
         with pytest.raises((TypeError, AttributeError)):
             compiled.install("dgemm", target, print)

@@ -17,7 +17,9 @@ early = {name: getattr(blas, name) for name in ROUTINES}
 
 
 def scope(**options):
-    return np_ozaki.enabled(**{"engine": "cpu", "min_flops": 0, **options})
+    # A given precision: certificates are not what is tested here, and take time.
+    given = {"engine": "cpu", "min_flops": 0, "precision": 15}
+    return np_ozaki.enabled(**{**given, **options})
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -422,6 +424,24 @@ def test_counters_know_the_structure():
         "dtrsm": 40 * 40 * 7,
         "dsymm": 2 * 40 * 40 * 7,
     }
+
+
+def test_counters_tell_parts_that_stay_native():
+    n = 400  # two strips; the entries of the second range over 400 bits
+    t = np.tril(np.ones((n, n)))
+    t[300:, 0] = 2.0**400
+    x = np.ones((n, 3))
+    x[0] = 0.0
+    native = blas.dtrmm(1.0, t, x, lower=1)
+    with scope(precision="auto") as inside:
+        result = blas.dtrmm(1.0, t, x, lower=1)
+    np.testing.assert_array_equal(result, native)
+    route = inside.stats().routes["dtrmm"]
+    assert route.calls == {"cpu": 1, "native": 1}
+    assert sum(route.flops.values()) == pytest.approx(n * n * 3, abs=1)
+    assert route.flops["cpu"] > 0
+    assert route.flops["native"] > 0
+    assert route.fallbacks == {"range too wide to certify": 1}
 
 
 @pytest.mark.parametrize("order", [30, 200])

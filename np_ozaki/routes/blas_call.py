@@ -1,0 +1,189 @@
+"""One call of a BLAS routine: its arguments as arrays, its products, its counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki import context, hooks
+from np_ozaki.config import Options
+from np_ozaki.gemm import product
+from np_ozaki.routes.decision import options_for
+from np_ozaki.stats import CallInfo
+
+__all__ = ["RoutedCall", "operand", "output", "routed_call", "vector"]
+
+Array: TypeAlias = NDArray[np.float64]
+
+_ITEM = np.dtype(np.float64).itemsize
+
+
+class RoutedCall:
+    """Multiplies for one call of a routine, and counts it as one.
+
+    Parameters
+    ----------
+    route : str
+        Name of the routine, for the counters.
+    options : Options
+        Of the scope that decides.
+    """
+
+    def __init__(self, route: str, options: Options) -> None:
+        self._route = route
+        self._options = options
+        self._parts: list[CallInfo] = []
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether scaling looks at whole operands: blocks would have other bits."""
+        return self._options.scaling == "accurate"
+
+    def multiply(self, a: Array, b: Array, out: Array) -> None:
+        """Write the product of two matrices.
+
+        Parameters
+        ----------
+        a, b : ndarray of float64
+            Any strides.
+        out : ndarray of float64
+            Overwritten; overlaps neither.
+        """
+        info, _ = product(
+            a[np.newaxis],
+            b[np.newaxis],
+            out[np.newaxis],
+            route=self._route,
+            options=self._options,
+            counted=False,
+        )
+        self._parts.append(info)
+
+    def count(self, m: int, n: int, k: int, flops: int | None = None) -> bool:
+        """Count the call with its own sizes, once for each engine that took part.
+
+        Parameters
+        ----------
+        m, n, k : int
+            Sizes of the routine's result and its inner length.
+        flops : int, optional
+            Operations, where they are fewer than 2 m n k.
+
+        Returns
+        -------
+        bool
+            True, what a handler answers.
+        """
+        whole, done = flops, sum(part.flops for part in self._parts)
+        for engine in dict.fromkeys(part.engine for part in self._parts):
+            parts = [part for part in self._parts if part.engine == engine]
+            if len(parts) < len(self._parts):
+                share = sum(part.flops for part in parts)
+                whole = (2 * m * n * k if flops is None else flops) * share // done
+            context.record(
+                replace(
+                    max(parts, key=lambda part: part.num_moduli or 0),
+                    m=m,
+                    n=n,
+                    k=k,
+                    workspace_bytes=max(part.workspace_bytes for part in parts),
+                    tiles=sum(part.tiles for part in parts),
+                    structured_flops=whole,
+                )
+            )
+        return True
+
+
+def routed_call(route: str, m: int, n: int, k: int, alpha: float) -> RoutedCall | None:
+    """Return the call, or None where it is native.
+
+    Parameters
+    ----------
+    route : str
+        Name of the routine.
+    m, n, k : int
+        Sizes.
+    alpha : float
+        With 0 nothing is multiplied, and BLAS does not read the operands.
+
+    Returns
+    -------
+    RoutedCall or None
+        None if the scope does not route it or there is nothing to multiply.
+    """
+    if alpha == 0.0 or not (m and n and k):
+        return None
+    options = options_for(route, 1, m, n, k)
+    return None if options is None else RoutedCall(route, options)
+
+
+def operand(
+    pointer: int, rows: int, columns: int, leading_dim: int, trans: str = "N"
+) -> Array:
+    """Return a view of op(X).
+
+    Parameters
+    ----------
+    pointer : int
+        Address of X.
+    rows, columns : int
+        Shape of op(X).
+    leading_dim : int
+        Of X.
+    trans : {"N", "T", "C"}
+        op is the identity or the transpose.
+
+    Returns
+    -------
+    (rows, columns) ndarray of float64
+        Not writeable.
+    """
+    if trans == "N":
+        return hooks.array_from_fortran(pointer, rows, columns, leading_dim, False)
+    return hooks.array_from_fortran(pointer, columns, rows, leading_dim, False).T
+
+
+def output(pointer: int, rows: int, columns: int, leading_dim: int) -> Array:
+    """Return a writeable view of a result.
+
+    Parameters
+    ----------
+    pointer : int
+        Address.
+    rows, columns, leading_dim : int
+        Shape and elements from one column to the next.
+
+    Returns
+    -------
+    (rows, columns) ndarray of float64
+        Writeable.
+    """
+    return hooks.array_from_fortran(pointer, rows, columns, leading_dim, True)
+
+
+def vector(pointer: int, size: int, step: int, writeable: bool) -> Array:
+    """Return a vector as a column.
+
+    Parameters
+    ----------
+    pointer : int
+        Address that BLAS was called with.
+    size : int
+        Entries.
+    step : int
+        Elements from one entry to the next; if negative, BLAS starts at the far end.
+    writeable : bool
+        Whether it is a result.
+
+    Returns
+    -------
+    (size, 1) ndarray of float64
+        First entry first.
+    """
+    if step < 0:
+        pointer -= _ITEM * (size - 1) * step
+    strides = (_ITEM * step, _ITEM)
+    return hooks.array_from_loop(pointer, (size, 1), strides, writeable)
