@@ -91,11 +91,11 @@ def test_out_aliases_an_operand(shape):
 
 
 def test_out_aliases_an_operand_of_several_tiles():
-    a = integers(16, (1100, 1100), 8)
-    want, info = np_ozaki.matmul(a, a, precision=15, return_info=True)
-    assert info.tiles > 1
+    # Tiles in every direction: operands are read again after results were written.
+    a = integers(16, (300, 300), 8)
+    want = np_ozaki.matmul(a, a)
     for out in (a.copy(), np.asfortranarray(a)):
-        np_ozaki.matmul(out, out, out=out, precision=15)
+        np_ozaki.matmul(out, out, out=out, workspace_bytes=4 << 20)
         assert_same_bits(out, want)
 
 
