@@ -5,10 +5,22 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-__all__ = ["CPU_MIN_FLOPS", "Tiles", "choose_tiles", "flops"]
+__all__ = [
+    "CPU_MIN_FLOPS",
+    "INT8_K_BLOCK",
+    "CudaTiles",
+    "Tiles",
+    "choose_cuda_tiles",
+    "choose_tiles",
+    "flops",
+    "padded",
+]
 
 CPU_MIN_FLOPS = 2 * 256**3
 """Default `min_flops` of a scope on the CPU engine: below it native takes over."""
+
+INT8_K_BLOCK = 1 << 17
+"""Longest inner length whose INT8 products fit int32: k 127^2 is below 2^31."""
 
 _PREFERRED_ROWS = 512
 _PREFERRED_BYTES = 32 << 20
@@ -112,4 +124,130 @@ def choose_tiles(
         room = min(budget or _PREFERRED_BYTES, _PREFERRED_BYTES)
         matrices = max(1, room // tiles.workspace_bytes)
         tiles = replace(tiles, batch=max(1, min(batch, matrices)))
+    return tiles
+
+
+# ---- The CUDA engine ----
+
+_ALIGNMENT = 16
+_PRODUCT_BYTES = 2 << 30
+_PANEL_BYTES = 64 << 20
+_GOOD_TILE = 1024
+_GOOD_K = 4096
+_SMALLEST_TILE = 64
+_MOST_MATRICES = 1 << 15
+"""Matrices of one strided batch: cuBLAS takes grids of less than 2^16."""
+
+
+def padded(size: int, to: int = _ALIGNMENT) -> int:
+    """Return a size rounded up, by default to what the matrix units want.
+
+    Parameters
+    ----------
+    size : int
+        Lines or k.
+    to : int, optional
+        Multiple to round to.
+
+    Returns
+    -------
+    int
+        The least multiple that is not smaller.
+    """
+    return -(-size // to) * to
+
+
+@dataclass(frozen=True)
+class CudaTiles:
+    """How a product is cut on a GPU.  Another cut gives the same bits.
+
+    Attributes
+    ----------
+    batch, m, n, k : int
+        Matrices, rows, columns and inner indices of one tile.
+    inner : int
+        All of k.
+    num_planes : int
+        INT8 products per tile.
+    host : bool
+        Whether operands and result pass through panels on the device.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    inner: int
+    num_planes: int
+    host: bool
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of planes, products and panels of one tile."""
+        m, n, k = padded(self.m), padded(self.n), padded(self.k)
+        planes = self.num_planes * ((m + n) * k + 4 * m * n)
+        panels = 0
+        if self.host:
+            # Two of each, so that copies and kernels overlap.
+            panels = 16 * ((self.m + self.n) * self.inner + self.m * self.n)
+        return self.batch * (planes + panels)
+
+
+def _half(size: int) -> int:
+    return padded(-(-size // 2))
+
+
+@functools.lru_cache(maxsize=1024)
+def choose_cuda_tiles(
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    num_planes: int,
+    budget: int,
+    host: bool = False,
+) -> CudaTiles:
+    """Return the tiles of a product on a GPU that fit a budget.
+
+    Parameters
+    ----------
+    batch, m, n, k : int
+        The product: `batch` times (m, k) by (k, n).
+    num_planes : int
+        INT8 planes of each operand.
+    budget : int
+        Bytes of device memory.
+    host : bool, optional
+        Whether operands and result are in host memory.
+
+    Returns
+    -------
+    CudaTiles
+        All of m where possible, so that A's planes are made once.  Never below one
+        line in any direction, whatever the budget.
+    """
+    tiles = CudaTiles(1, m, n, min(k, INT8_K_BLOCK), k, num_planes, host)
+    while 4 * num_planes * tiles.m * tiles.n > _PRODUCT_BYTES:
+        side = "n" if tiles.n > _GOOD_TILE or tiles.n >= tiles.m else "m"
+        tiles = replace(tiles, **{side: _half(getattr(tiles, side))})
+    if host:
+        # A few panels, so that copies and kernels overlap.
+        while tiles.n > _GOOD_TILE and 4 * tiles.n > n and 8 * k * n > _PANEL_BYTES:
+            tiles = replace(tiles, n=_half(tiles.n))
+    floors = ((_GOOD_TILE, _GOOD_K), (_SMALLEST_TILE, _SMALLEST_TILE), (1, _ALIGNMENT))
+    for smallest, smallest_k in floors:
+        while tiles.workspace_bytes > budget:
+            if tiles.n > smallest and (tiles.n >= tiles.m or tiles.m <= smallest):
+                tiles = replace(tiles, n=max(smallest, -(-tiles.n // 2)))
+            elif tiles.m > smallest:
+                tiles = replace(tiles, m=max(smallest, -(-tiles.m // 2)))
+            elif tiles.k > smallest_k:
+                tiles = replace(tiles, k=max(smallest_k, _half(tiles.k)))
+            else:
+                break
+    if tiles.m >= m and tiles.n >= n and tiles.k >= k:
+        room = min(budget, _PRODUCT_BYTES) // tiles.workspace_bytes
+        most = _MOST_MATRICES // num_planes
+        tiles = replace(tiles, batch=max(1, min(batch, room, most)))
     return tiles

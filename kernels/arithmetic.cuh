@@ -1,0 +1,276 @@
+// Arithmetic of the stages, the same on a GPU and in a C++ compiler.
+//
+// Integers throughout, and FP32 where it is exact; no FP64 anywhere.  A double is
+// handled as its 64 bits.  The tables come from render.py, which puts them in front
+// of this file.
+#pragma once
+
+#ifdef __CUDACC__
+#define HD __host__ __device__ __forceinline__
+#define DEVICE_TABLE static __device__ const
+#else
+#include <cmath>
+#include <cstring>
+#define HD inline
+#define DEVICE_TABLE static const
+#endif
+
+typedef unsigned char uint8;
+typedef signed char int8;
+typedef unsigned int uint32;
+typedef int int32;
+typedef unsigned long long uint64;
+typedef long long int64;
+
+// ---- Bits of a double ----
+
+const uint64 MAGNITUDE_MASK = 0x7fffffffffffffffull;
+const uint64 FRACTION_MASK = 0x000fffffffffffffull;
+const uint64 INFINITY_BITS = 0x7ff0000000000000ull;
+const uint64 NAN_BITS = 0x7ff8000000000000ull;
+const int MANTISSA_BIAS = 1075;  // a double is f 2^(field - 1075), f < 2^53
+
+HD int leading_zeros(uint64 x) {  // x != 0
+#ifdef __CUDA_ARCH__
+  return __clzll((int64)x);
+#else
+  return __builtin_clzll(x);
+#endif
+}
+
+HD uint64 magnitude(uint64 bits) { return bits & MAGNITUDE_MASK; }
+
+HD bool is_finite(uint64 bits) { return magnitude(bits) < INFINITY_BITS; }
+
+HD bool is_nan(uint64 bits) { return magnitude(bits) > INFINITY_BITS; }
+
+// f and the power of two of a double; NaN and Inf count as 0.
+HD uint64 mantissa(uint64 bits, int* exponent) {
+  int field = (int)(bits >> 52) & 0x7ff;
+  uint64 f = bits & FRACTION_MASK;
+  if (field == 0x7ff) f = 0;
+  else if (field) f |= FRACTION_MASK + 1;
+  *exponent = (field ? field : 1) - MANTISSA_BIAS;
+  return f;
+}
+
+// e with 2^e <= |x| < 2^(e + 1), from the bits of |x|, which is finite and not 0.
+HD int top_exponent(uint64 bits) {
+  int field = (int)(bits >> 52);
+  return field ? field - 1023 : 63 - leading_zeros(bits) - 1074;
+}
+
+// ceil(|x| 2^shift); the result has at most 17 bits where it is used.
+HD uint64 scaled_ceiling(uint64 bits, int shift) {
+  int exponent;
+  uint64 f = mantissa(bits, &exponent);
+  shift += exponent;
+  if (shift >= 0) return f << (shift & 63);
+  if (shift <= -54) return f != 0;
+  return (f + (1ull << -shift) - 1) >> -shift;
+}
+
+// floor(|x| 2^shift), likewise.
+HD uint64 scaled_floor(uint64 bits, int shift) {
+  int exponent;
+  uint64 f = mantissa(bits, &exponent);
+  shift += exponent;
+  if (shift >= 0) return f << (shift & 63);
+  return shift <= -54 ? 0 : f >> -shift;
+}
+
+// ---- Scaling exponents ----
+
+// The largest g with value 4^g <= M, for M of `limit_bits` bits whose top 64 bits are
+// `limit_top` (M shifted to the left where it has fewer).  Only two g are possible, by
+// bit lengths; where those differ by an even number the leading bits decide.
+HD int largest_power_of_four(uint64 value, int limit_bits, uint64 limit_top) {
+  int zeros = leading_zeros(value);
+  int excess = limit_bits - (64 - zeros);
+  int g = excess >> 1;  // toward minus infinity
+  bool fits = (excess & 1) || (value << zeros) <= limit_top;
+  return fits ? g : g - 1;
+}
+
+const int RULE_NORM = 0;
+const int RULE_LEGACY = 1;
+
+// mu of a line from S, the sum of squares of its w-bit ceilings.
+HD int line_exponent(uint64 largest, uint64 squares, int rule, int w, int limit_bits,
+                     uint64 limit_top) {
+  if (!largest) return 0;
+  int e = top_exponent(largest);
+  int g = largest_power_of_four(squares, limit_bits, limit_top);
+  if (rule == RULE_NORM) return g + (w - 1 - e) - (g < 0);
+  int by_norm = g + w - 2 - e;
+  int by_size = (limit_bits - 1) / 2 - 2;
+  return (by_norm < by_size ? by_norm : by_size) - e;
+}
+
+const int AUXILIARY_BITS = 5;  // Abar = ceil(|a| 2^(5 - e)) in scaling "accurate"
+
+// mu of a line from the maximum of its row, or column, of Cbar.
+HD int accurate_exponent(uint64 largest, uint64 maximum, int limit_bits,
+                         uint64 limit_top) {
+  if (!largest) return 0;
+  int g = largest_power_of_four(maximum ? maximum : 1, limit_bits, limit_top);
+  return AUXILIARY_BITS - top_exponent(largest) + g - (g < 0);
+}
+
+// ---- Scaled integers ----
+
+// |A'| < 2^60 2^(8 byte_shift); the offset makes both signs non-negative.
+const uint64 OFFSET = 1ull << 60;
+
+// A' + 2^60, where A' is x 2^exponent rounded (`truncate`: toward 0, else half to even).
+// In a wide system a large A' is A' / 2^(8 byte_shift) instead, exactly.
+template <bool wide, bool truncate>
+HD uint64 scaled_integer(uint64 bits, int exponent, int* byte_shift) {
+  int shift;
+  uint64 f = mantissa(bits, &shift);
+  shift += exponent;
+  *byte_shift = 0;
+  uint64 value;
+  if (shift >= 0) {
+    if (wide && f) {
+      *byte_shift = shift >> 3;
+      shift &= 7;
+    }
+    value = f << (shift & 63);
+  } else if (shift < -54) {
+    value = 0;  // below one half
+  } else if (truncate) {
+    value = f >> -shift;
+  } else {
+    uint64 half = 1ull << (-shift - 1);
+    value = (f + half - 1 + ((f >> -shift) & 1)) >> -shift;
+  }
+  return bits >> 63 ? OFFSET - value : OFFSET + value;
+}
+
+// ---- Small residues in FP32 ----
+
+// An FP32 number of 1.5 2^23 plus an integer s below 2^22 holds s in its low bits, so
+// that integer sums become floats without conversion.
+const int MAGIC_BITS = 0x4b400000;
+
+HD float as_float(int bits) {
+#ifdef __CUDA_ARCH__
+  return __int_as_float(bits);
+#else
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+#endif
+}
+
+HD int as_int(float x) {
+#ifdef __CUDA_ARCH__
+  return __float_as_int(x);
+#else
+  int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+#endif
+}
+
+HD float fused(float x, float y, float z) {
+#ifdef __CUDA_ARCH__
+  return __fmaf_rn(x, y, z);
+#else
+  return std::fmaf(x, y, z);
+#endif
+}
+
+// sum of four products of an unsigned byte and a signed one, plus c
+HD int dot4(uint32 bytes, uint32 table, int c) {
+#ifdef __CUDA_ARCH__
+  int d;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(bytes), "r"(table), "r"(c));
+  return d;
+#else
+  for (int i = 0; i < 4; ++i)
+    c += (int)(uint8)(bytes >> (8 * i)) * (int8)(uint8)(table >> (8 * i));
+  return c;
+#endif
+}
+
+// From MAGIC_BITS + s, |s| < 2^18.1, to MAGIC_BITS + r with r = s mod p, balanced.  The
+// quotient is the nearest integer to s / p: 1 / p is off by 2^-24 of itself at most,
+// which moves s / p by less than 2^-12, while s / p keeps 1 / (2 p) > 2^-10 away from
+// the halves for odd p.  For p = 256 a half may go either way.
+HD int balanced(int biased, float p, float inverse) {
+  const float magic = as_float(MAGIC_BITS);
+  float s = as_float(biased);
+  float quotient = fused(s - magic, inverse, magic) - magic;
+  return as_int(fused(-quotient, p, s));
+}
+
+HD uint32 pack(int b0, int b1, int b2, int b3) {
+#ifdef __CUDA_ARCH__
+  uint32 low = __byte_perm((uint32)b0, (uint32)b1, 0x0040);
+  uint32 high = __byte_perm((uint32)b2, (uint32)b3, 0x0040);
+  return __byte_perm(low, high, 0x5410);
+#else
+  return (b0 & 0xffu) | (b1 & 0xffu) << 8 | (b2 & 0xffu) << 16 | (b3 & 0xffu) << 24;
+#endif
+}
+
+HD uint32 multiply_high(uint32 x, uint32 y) { return (uint32)(((uint64)x * y) >> 32); }
+
+// ---- One rounding ----
+
+// The bits of a number of `words` 32-bit words times 2^-exponents, rounded once, half
+// to even, with IEEE overflow and gradual underflow.  The sign goes in unchanged.
+template <int words>
+HD uint64 rounded(const uint32* value, bool negative, int64 exponents) {
+  // The top 64 bits from the highest non-zero word on, and whether anything is below.
+  uint64 top = 0;
+  uint32 below = 0;
+  int position = 0;
+#pragma unroll
+  for (int i = words - 1; i >= 0; --i) {
+    if (top == 0) {
+      top = value[i];
+      position = 32 * i;
+    } else if ((top >> 32) == 0) {
+      top = top << 32 | value[i];
+      position = 32 * i;
+    } else {
+      below |= value[i];
+    }
+  }
+  if (top == 0) return 0;  // an exact zero is +0
+  // Words were taken until `top` had more than 32 bits; the next one fills it up.
+  int zeros = leading_zeros(top);
+  if (zeros && position > 0) {
+    uint32 next = 0, rest = 0;
+#pragma unroll
+    for (int i = 0; i < words - 1; ++i) {
+      if (32 * (i + 1) == position) next = value[i];
+      if (32 * (i + 1) < position) rest |= value[i];
+    }
+    top = top << zeros | (uint64)next >> (32 - zeros);  // zeros < 32 here
+    below = rest | (next << zeros);
+  } else {
+    top <<= zeros;
+  }
+  int64 exponent = position + 63 - zeros - exponents;  // of the leading bit
+  uint64 sign = negative ? 1ull << 63 : 0;
+  if (exponent > 1023) return sign | INFINITY_BITS;
+  int drop = 11;
+  if (exponent < -1022) {
+    int64 deeper = 11 + (-1022 - exponent);
+    if (deeper > 64) return sign;  // below half of the smallest subnormal
+    drop = (int)deeper;
+    exponent = -1023;
+  }
+  uint64 kept = drop == 64 ? 0 : top >> drop;
+  uint64 half = 1ull << (drop - 1);
+  uint64 lost = drop == 64 ? top : top & ((half << 1) - 1);
+  bool up = lost > half || (lost == half && (below || (kept & 1)));
+  // Normal numbers bring their leading bit, which adds one to the exponent field; a
+  // carry out of the mantissa goes the same way, up to infinity.
+  uint64 field = exponent == -1023 ? 0 : (uint64)(exponent + 1022);
+  return sign | ((field << 52) + kept + up);
+}

@@ -1,0 +1,217 @@
+// How a block of threads walks over the lines of an operand: rows of A, columns of B.
+//
+// A line is read along k.  Where k is the axis of the smaller stride, one block takes
+// one line ("along"); where it is not, a block takes a tile of lines and transposes it
+// in shared memory ("across").  Both write K-major planes of bytes.
+#pragma once
+#include "arithmetic.cuh"
+
+#ifdef __CUDACC__
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__
+#define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
+// An operand: (batch, lines, k) doubles by their bits; strides in doubles.
+struct Operand {
+  const uint64* data;
+  int64 batch_stride, line_stride, k_stride;
+  int64 lines, k;
+
+  DEVICE uint64 at(int64 batch, int64 line, int64 h) const {
+    return data[batch * batch_stride + line * line_stride + h * k_stride];
+  }
+};
+
+// What is known of each line: arrays of batch times lines.
+struct LineFacts {
+  uint64* largest;   // bits of the largest finite magnitude
+  uint64* squares;   // S
+  uint64* norms;     // sum of ceil(|x| 2^(15 - e)), the 1-norm from above
+  int* special;      // 1: holds Inf; 2: holds NaN
+  int* exponents;    // mu
+};
+
+const int HOLDS_INF = 1;
+const int HOLDS_NAN = 2;
+const int NORM_BITS = 16;
+
+// Byte planes: plane l, batch, line (padded), k (padded).
+struct Planes {
+  uint8* data;
+  int64 plane_stride;  // bytes
+  int64 lines_padded, k_padded;
+
+  DEVICE uint32* quad(int plane, int64 batch, int64 line, int64 h) const {
+    int64 row = batch * lines_padded + line;
+    return (uint32*)(data + plane * plane_stride + row * k_padded + h);
+  }
+};
+
+DEVICE int special_of(uint64 bits) {
+  if (is_finite(bits)) return 0;
+  return is_nan(bits) ? HOLDS_NAN : HOLDS_INF;
+}
+
+DEVICE uint64 larger(uint64 x, uint64 y) { return x > y ? x : y; }
+
+const int ALONG_THREADS = 256;
+
+struct Sums {
+  uint64 squares, norms;
+};
+
+// The sums of one entry's contributions, with e = top_exponent of the line.
+DEVICE void add_entry(Sums* sums, uint64 bits, int e, int w) {
+  uint64 t = scaled_ceiling(bits, w - 1 - e);
+  sums->squares += t * t;
+  sums->norms += w == NORM_BITS ? t : scaled_ceiling(bits, NORM_BITS - 1 - e);
+}
+
+// Reductions of one value a thread over a block of ALONG_THREADS; all get the result.
+template <class Combine>
+DEVICE uint64 over_block(uint64 value, uint64* scratch, Combine combine) {
+#ifdef __CUDA_ARCH__
+  for (int step = 16; step; step >>= 1)
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, step));
+  int warp = threadIdx.x / 32;
+  __syncthreads();  // the last use of scratch is over
+  if (threadIdx.x % 32 == 0) scratch[warp] = value;
+  __syncthreads();
+  value = scratch[0];
+  for (int i = 1; i < ALONG_THREADS / 32; ++i) value = combine(value, scratch[i]);
+  return value;
+#else
+  __syncthreads();
+  scratch[threadIdx.x] = value;
+  __syncthreads();
+  value = scratch[0];
+  for (int i = 1; i < ALONG_THREADS; ++i) value = combine(value, scratch[i]);
+  return value;
+#endif
+}
+
+struct TakeLarger {
+  DEVICE uint64 operator()(uint64 x, uint64 y) const { return larger(x, y); }
+};
+struct TakeSum {
+  DEVICE uint64 operator()(uint64 x, uint64 y) const { return x + y; }
+};
+struct TakeUnion {
+  DEVICE uint64 operator()(uint64 x, uint64 y) const { return x | y; }
+};
+
+struct Exponents {
+  int rule, w, limit_bits;
+  uint64 limit_top;
+};
+
+// Takes one entry into a line's maximum and flags.
+DEVICE void look(uint64 bits, uint64* largest, uint64* special) {
+  if (is_finite(bits)) *largest = larger(*largest, magnitude(bits));
+  else *special |= special_of(bits);
+}
+
+// Everything about one line, by a whole block; `entry(h)` gives bits.  Thread 0 stores.
+template <class Entry>
+DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int64 index,
+                      uint64* scratch) {
+  uint64 largest = 0, special = 0;
+  for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
+    look(entry(h), &largest, &special);
+  largest = over_block(largest, scratch, TakeLarger());
+  special = over_block(special, scratch, TakeUnion());
+  Sums sums = {0, 0};
+  if (largest) {
+    int e = top_exponent(largest);
+    for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
+      add_entry(&sums, entry(h), e, how.w);
+  }
+  uint64 squares = over_block(sums.squares, scratch, TakeSum());
+  uint64 norms = over_block(sums.norms, scratch, TakeSum());
+  int exponent = line_exponent(largest, squares, how.rule, how.w, how.limit_bits,
+                               how.limit_top);
+  if (threadIdx.x == 0) {
+    facts.largest[index] = largest;
+    facts.squares[index] = squares;
+    facts.norms[index] = norms;
+    facts.special[index] = (int)special;
+    facts.exponents[index] = exponent;
+  }
+  return exponent;
+}
+
+// ---- Planes ----
+
+const int QUAD = 4;               // entries that a thread turns to one word a plane
+const int CHUNK = 4096;           // entries of a line in shared memory at a time
+const int TILE_K = 128;
+const int TILE_LINES = 32;
+const int TILE_PITCH = TILE_K / QUAD * (QUAD + 1) + 1;  // no two lanes share a bank
+
+// One line to planes; `entry(h)` gives bits of h < k, the rest up to k_padded is 0.
+// `emit(bits[4], exponent, e, plane pointer)` writes every plane of a quad.
+template <class Emit, class Entry>
+DEVICE void line_planes(Emit emit, Entry entry, int64 k, int64 first, int64 last,
+                        int exponent, int e, Planes planes, int64 batch, int64 line) {
+  for (int64 h = first + QUAD * threadIdx.x; h < last; h += QUAD * ALONG_THREADS) {
+    uint64 bits[QUAD];
+    for (int i = 0; i < QUAD; ++i) bits[i] = h + i < k ? entry(h + i) : 0;
+    emit(bits, exponent, e, planes, batch, line, h);
+  }
+}
+
+// A chunk of a line through shared memory, so that the operand is read coalesced.
+template <class Emit>
+DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
+                         const uint64* largest, Planes planes, uint64* chunk) {
+  int64 chunks = (planes.k_padded + CHUNK - 1) / CHUNK;
+  int64 start = blockIdx.x % chunks * CHUNK, index = blockIdx.x / chunks;
+  int64 batch = index / planes.lines_padded, line = index % planes.lines_padded;
+  bool real = line < x.lines;
+  int64 fact = batch * x.lines + line;
+  int exponent = real ? exponents[fact] : 0;
+  int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
+  int64 stop = start + CHUNK < planes.k_padded ? start + CHUNK : planes.k_padded;
+  int64 end = real ? (stop < x.k ? stop : x.k) : start;
+  for (int64 h = start + threadIdx.x; h < end; h += ALONG_THREADS)
+    chunk[h - start] = x.at(batch, line, h);
+  __syncthreads();
+  auto entry = [chunk, start](int64 h) { return chunk[h - start]; };
+  line_planes(emit, entry, end, start, stop, exponent, e, planes, batch, line);
+}
+
+// A tile of TILE_K by TILE_LINES, read along the lines and written along k.
+template <class Emit>
+DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
+                          const uint64* largest, Planes planes, uint64* tile) {
+  int64 tiles_k = (planes.k_padded + TILE_K - 1) / TILE_K;
+  int64 tiles_lines = (planes.lines_padded + TILE_LINES - 1) / TILE_LINES;
+  int64 index = blockIdx.x;
+  int64 start_line = index % tiles_lines * TILE_LINES;
+  index /= tiles_lines;
+  int64 start_k = index % tiles_k * TILE_K;
+  int64 batch = index / tiles_k;
+  int lane = threadIdx.x % TILE_LINES, group = threadIdx.x / TILE_LINES;
+  const int groups = ALONG_THREADS / TILE_LINES;
+  for (int i = group; i < TILE_K; i += groups) {
+    int64 line = start_line + lane, h = start_k + i;
+    uint64 bits = line < x.lines && h < x.k ? x.at(batch, line, h) : 0;
+    tile[lane * TILE_PITCH + i + i / QUAD] = bits;
+  }
+  __syncthreads();
+  const int quads = TILE_K / QUAD;
+  for (int i = threadIdx.x / quads; i < TILE_LINES; i += ALONG_THREADS / quads) {
+    int quad = threadIdx.x % quads;
+    int64 line = start_line + i, h = start_k + QUAD * quad;
+    if (line >= planes.lines_padded || h >= planes.k_padded) continue;
+    bool real = line < x.lines;
+    int64 fact = batch * x.lines + line;
+    int exponent = real ? exponents[fact] : 0;
+    int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
+    uint64 bits[QUAD];
+    for (int j = 0; j < QUAD; ++j)
+      bits[j] = tile[i * TILE_PITCH + quad * (QUAD + 1) + j];
+    emit(bits, exponent, e, planes, batch, line, h);
+  }
+}

@@ -1,0 +1,19 @@
+// Stage reduce: residue products to balanced residues in place, between blocks of k.
+#include "lines.cuh"
+
+// c mod p, balanced, for any int32 c.
+HD int reduced(int c, int l) {
+  const int p = modulus(l);
+  // The bytes of c + 2^31 count 2^(8 i) modulo p.
+  int sum = dot4((uint32)c ^ 0x80000000u, powers_low(l), MAGIC_BITS + reduce_offset(l));
+  return balanced(sum, (float)p, 1.0f / (float)p) - MAGIC_BITS;
+}
+
+// `count` products of modulus l lie from l * count on.
+KERNEL void reduce(int* products, int64 count) {
+  int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+  if (index >= count) return;
+#pragma unroll
+  for (int l = 0; l < NUM_MODULI; ++l)
+    products[l * count + index] = reduced(products[l * count + index], l);
+}

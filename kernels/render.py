@@ -1,0 +1,284 @@
+"""Source texts of the kernels: constants of a number of moduli, headers, one stage.
+
+Everything that a kernel knows about moduli is computed here from `numerics.moduli`,
+with Python integers.  A text is complete: it includes no file, so that the text is all
+that a cache of compiled kernels needs to be keyed by.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+
+from np_ozaki.numerics.moduli import (
+    MODULI,
+    balanced_residue,
+    modulus_product,
+    product_bound,
+)
+
+__all__ = [
+    "STAGES",
+    "Variant",
+    "constants",
+    "is_wide",
+    "limit_words",
+    "product_words",
+    "source",
+]
+
+STAGES: tuple[str, ...] = (
+    "scaling_exponents",
+    "accurate",
+    "residues",
+    "reduce",
+    "reconstruct",
+    "certificate",
+)
+"""Stages with a source file of their own; the first two know nothing of moduli."""
+
+_HEADERS = {"reconstruct": ("lines.cuh", "reconstruct.cuh")}
+
+Variant = tuple[int, str, bool]
+"""Number of moduli, scaling, and whether the cut plane of a certificate is made."""
+
+_NARROW_BITS = 60
+_OFFSET_BITS = 60
+_DIGITS_PER_MODULUS = 2
+"""Digits of the reconstruction lie in p / 2 .. 3 p / 2, below 2 p."""
+
+
+def magnitude_bits(num_moduli: int, scaling: str) -> int:
+    """Return b with ``abs(A') < 2**b`` for every entry of a scaled operand.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    scaling : str
+        "norm", "accurate" or "legacy".
+
+    Returns
+    -------
+    int
+        Half the bits of M; in "accurate" 6 more, for a row that meets only far
+        smaller partners than its own largest entry allows.
+    """
+    half = (product_bound(num_moduli).bit_length() + 1) // 2
+    return half + 6 if scaling == "accurate" else half
+
+
+def is_wide(num_moduli: int, scaling: str) -> bool:
+    """Return whether scaled integers can exceed the 60 bits of the narrow form.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    scaling : str
+        "norm", "accurate" or "legacy".
+
+    Returns
+    -------
+    bool
+        For "norm" from 16 moduli on.
+    """
+    return magnitude_bits(num_moduli, scaling) > _NARROW_BITS
+
+
+def limit_words(num_moduli: int) -> tuple[int, int]:
+    """Return the bits of M and its top 64 bits.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+
+    Returns
+    -------
+    bits : int
+        ``bit_length(M)``.
+    top : int
+        M shifted so that its leading bit is bit 63.
+    """
+    limit = product_bound(num_moduli)
+    bits = limit.bit_length()
+    return bits, limit >> (bits - 64) if bits > 64 else limit << (64 - bits)
+
+
+def product_words(num_moduli: int) -> int:
+    """Return the 32-bit words of the sums that the reconstruction adds up.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+
+    Returns
+    -------
+    int
+        Room for ``P / 2`` plus digits below 2 p times ``P / p``.
+    """
+    product = modulus_product(num_moduli)
+    largest = product // 2 + _DIGITS_PER_MODULUS * num_moduli * product
+    return -(-largest.bit_length() // 32)
+
+
+def _signed_bytes(values: list[int]) -> int:
+    """Return four balanced residues as the bytes of one word, the first lowest."""
+    return sum((value & 0xFF) << 8 * i for i, value in enumerate(values))
+
+
+def _powers(p: int, first: int, factor: int = 1) -> int:
+    """Return factor 2^(8 i) modulo p for four i from `first` on, as bytes."""
+    values = [factor * 2 ** (8 * i) for i in range(first, first + 4)]
+    return _signed_bytes([balanced_residue(value, p) for value in values])
+
+
+def _words(value: int, count: int) -> list[int]:
+    return [value >> 32 * i & 0xFFFFFFFF for i in range(count)]
+
+
+def _flat(values: list[int], suffix: str = "") -> str:
+    return "{" + ", ".join(f"{value}{suffix}" for value in values) + "}"
+
+
+def _table(kind: str, name: str, values: list[int], suffix: str = "") -> str:
+    """Return a function of one index, which the compiler folds in unrolled loops."""
+    return (
+        f"HD constexpr {kind} {name}(int i) {{\n"
+        f"  constexpr {kind} table[] = {_flat(values, suffix)};\n"
+        "  return table[i];\n}"
+    )
+
+
+def constants(variant: Variant) -> str:
+    """Return the tables of a number of moduli as C++ text.
+
+    Parameters
+    ----------
+    variant : tuple
+        Number of moduli, scaling, certificate.
+
+    Returns
+    -------
+    str
+        Macros and constexpr functions; see the comments in the text.
+    """
+    num_moduli, scaling, cut_plane = variant
+    moduli = MODULI[:num_moduli]
+    product = modulus_product(num_moduli)
+    words = product_words(num_moduli)
+    bits = product.bit_length()
+    shifts = magnitude_bits(num_moduli, scaling) // 8 + 2
+    divisor = (product >> bits - 24) + 1 if bits >= 24 else None
+    inverses = [pow(product // p, -1, p) for p in moduli]
+    parts = [
+        "// ---- Constants, generated by render.py ----",
+        f"#define NUM_MODULI {num_moduli}",
+        f"#define WIDE {str(is_wide(num_moduli, scaling)).lower()}",
+        f"#define TRUNCATE {str(scaling == 'legacy').lower()}",
+        f"#define CUT_PLANE {int(cut_plane)}",
+        _table("int", "modulus", list(moduli)),
+        "// Bytes i of a scaled integer count 2^(8 i) modulo p.",
+        _table("uint32", "powers_low", [_powers(p, 0) for p in moduli], "u"),
+        _table("uint32", "powers_high", [_powers(p, 4) for p in moduli], "u"),
+        "// Takes the offset 2^60 of a scaled integer away again.",
+        _table(
+            "int", "offset", [balanced_residue(-(2**_OFFSET_BITS), p) for p in moduli]
+        ),
+        "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries.",
+        "#if WIDE",
+        *(
+            f"DEVICE_TABLE {kind} {name}[] = {_flat(values, suffix)};"
+            for kind, name, values, suffix in (
+                (
+                    "uint32",
+                    "wide_low",
+                    [_powers(p, q) for q in range(shifts) for p in moduli],
+                    "u",
+                ),
+                (
+                    "uint32",
+                    "wide_high",
+                    [_powers(p, q + 4) for q in range(shifts) for p in moduli],
+                    "u",
+                ),
+                (
+                    "int",
+                    "wide_offset",
+                    [
+                        balanced_residue(-(2 ** (_OFFSET_BITS + 8 * q)), p)
+                        for q in range(shifts)
+                        for p in moduli
+                    ],
+                    "",
+                ),
+            )
+        ),
+        "#endif",
+        "// A residue product c gives the digit c (P / p)^-1 modulo p; c + 2^31 is",
+        "// taken as four bytes.",
+        _table(
+            "uint32",
+            "digit_powers",
+            [_powers(p, 0, s) for p, s in zip(moduli, inverses, strict=True)],
+            "u",
+        ),
+        _table(
+            "int",
+            "digit_offset",
+            [
+                balanced_residue(-(2**31) * s, p)
+                for p, s in zip(moduli, inverses, strict=True)
+            ],
+        ),
+        "// The same without the factor, to reduce c.",
+        _table("int", "reduce_offset", [balanced_residue(-(2**31), p) for p in moduli]),
+        f"#define WORDS {words}",
+        "// P / p of modulus i: WORDS words each, the lowest first.",
+        _table(
+            "uint32",
+            "weight_word",
+            [word for p in moduli for word in _words(product // p, words)],
+            "u",
+        ),
+        _table("uint32", "product_word", _words(product, words), "u"),
+        _table("uint32", "half_word", _words(product // 2, words), "u"),
+        "// floor(T / P) from above 24 bits below the top of P, at most one too small.",
+        f"#define QUOTIENT_SHIFT {bits - 24}",
+        f"#define QUOTIENT_FACTOR {0 if divisor is None else 2**55 // divisor}u",
+        f"#define PRODUCT {product if bits < 24 else 0}u",
+        "// ---- End of constants ----",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+@functools.cache
+def _text(name: str) -> str:
+    """Return a source file without its includes, which `source` puts in order."""
+    lines = resources.files(__package__).joinpath(name).read_text("utf-8").splitlines()
+    dropped = ("#include \"", "#pragma once")
+    return "\n".join(line for line in lines if not line.startswith(dropped)) + "\n"
+
+
+@functools.cache
+def source(stage: str, variant: Variant | None = None) -> str:
+    """Return the complete text of one stage's kernels.
+
+    Parameters
+    ----------
+    stage : str
+        One of `STAGES`.
+    variant : tuple, optional
+        Number of moduli, scaling, certificate; for the stages that know moduli.
+
+    Returns
+    -------
+    str
+        CUDA C++ that includes nothing.
+    """
+    tables = "" if variant is None else constants(variant)
+    headers = _HEADERS.get(stage, ("lines.cuh",))
+    files = (*headers, f"{stage}.cu")
+    return "\n".join([_text("arithmetic.cuh"), tables, *map(_text, files)])

@@ -1,0 +1,122 @@
+// Stage scaling_exponents: what is known of every line, and its exponent.
+//
+// Three launches: maxima, sums, exponents.  Maxima and sums of integers do not depend
+// on the order in which blocks add to them.  The facts must be zero at first.
+#include "lines.cuh"
+
+// A block's part of the operand: `depth` entries of one line, or of 32 lines that lie
+// side by side; this thread's share of it is every `step`-th entry of one line.
+struct Share {
+  int64 batch, line, start, stop, step;
+  bool real;
+  int64 fact;
+};
+
+DEVICE Share share_along(Operand x, int64 depth) {
+  int64 depths = (x.k + depth - 1) / depth;
+  int64 start = blockIdx.x % depths * depth, index = blockIdx.x / depths;
+  int64 stop = start + depth < x.k ? start + depth : x.k;
+  return {index / x.lines, index % x.lines, start + threadIdx.x, stop, ALONG_THREADS,
+          true, index};
+}
+
+const int ACROSS_LINES = 32;
+const int ACROSS_GROUPS = ALONG_THREADS / ACROSS_LINES;
+
+DEVICE Share share_across(Operand x, int64 depth) {
+  int64 strips = (x.lines + ACROSS_LINES - 1) / ACROSS_LINES;
+  int64 depths = (x.k + depth - 1) / depth;
+  int64 index = blockIdx.x;
+  int64 line = index % strips * ACROSS_LINES + threadIdx.x % ACROSS_LINES;
+  index /= strips;
+  int64 start = index % depths * depth, batch = index / depths;
+  int64 stop = start + depth < x.k ? start + depth : x.k;
+  return {batch, line, start + threadIdx.x / ACROSS_LINES, stop, ACROSS_GROUPS,
+          line < x.lines, batch * x.lines + line};
+}
+
+// A value of the whole line: where the block has one line thread 0 gets it, where it
+// has 32 the first 32 threads do.
+struct Along {
+  template <class Combine>
+  DEVICE uint64 over(uint64 value, uint64* scratch, Combine combine) const {
+    return over_block(value, scratch, combine);
+  }
+  DEVICE bool writes() const { return threadIdx.x == 0; }
+};
+
+struct Across {
+  template <class Combine>
+  DEVICE uint64 over(uint64 value, uint64* scratch, Combine combine) const {
+    __syncthreads();  // the last use of scratch is over
+    scratch[threadIdx.x] = value;
+    __syncthreads();
+    if (threadIdx.x < ACROSS_LINES)
+      for (int i = 1; i < ACROSS_GROUPS; ++i)
+        value = combine(value, scratch[threadIdx.x + i * ACROSS_LINES]);
+    return value;
+  }
+  DEVICE bool writes() const { return threadIdx.x < ACROSS_LINES; }
+};
+
+template <class Lines>
+DEVICE void join_largest(Lines lines, Operand x, Share share, LineFacts facts,
+                         uint64* scratch) {
+  uint64 largest = 0, special = 0;
+  if (share.real) {
+#pragma unroll 4
+    for (int64 h = share.start; h < share.stop; h += share.step)
+      look(x.at(share.batch, share.line, h), &largest, &special);
+  }
+  largest = lines.over(largest, scratch, TakeLarger());
+  special = lines.over(special, scratch, TakeUnion());
+  if (!share.real || !lines.writes()) return;
+  if (largest) atomicMax(&facts.largest[share.fact], largest);
+  if (special) atomicOr(&facts.special[share.fact], (int)special);
+}
+
+template <class Lines>
+DEVICE void join_sums(Lines lines, Operand x, Share share, LineFacts facts,
+                      Exponents how, uint64* scratch) {
+  Sums sums = {0, 0};
+  uint64 largest = share.real ? facts.largest[share.fact] : 0;
+  if (largest) {
+    int e = top_exponent(largest);
+#pragma unroll 4
+    for (int64 h = share.start; h < share.stop; h += share.step)
+      add_entry(&sums, x.at(share.batch, share.line, h), e, how.w);
+  }
+  uint64 squares = lines.over(sums.squares, scratch, TakeSum());
+  uint64 norms = lines.over(sums.norms, scratch, TakeSum());
+  if (!largest || !lines.writes()) return;
+  atomicAdd(&facts.squares[share.fact], squares);
+  atomicAdd(&facts.norms[share.fact], norms);
+}
+
+KERNEL void largest_along(Operand x, LineFacts facts, int64 depth) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_largest(Along(), x, share_along(x, depth), facts, scratch);
+}
+
+KERNEL void largest_across(Operand x, LineFacts facts, int64 depth) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_largest(Across(), x, share_across(x, depth), facts, scratch);
+}
+
+KERNEL void sums_along(Operand x, LineFacts facts, int64 depth, Exponents how) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_sums(Along(), x, share_along(x, depth), facts, how, scratch);
+}
+
+KERNEL void sums_across(Operand x, LineFacts facts, int64 depth, Exponents how) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_sums(Across(), x, share_across(x, depth), facts, how, scratch);
+}
+
+KERNEL void exponents_from_sums(LineFacts facts, int64 count, Exponents how) {
+  int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+  if (index >= count) return;
+  facts.exponents[index] =
+      line_exponent(facts.largest[index], facts.squares[index], how.rule, how.w,
+                    how.limit_bits, how.limit_top);
+}

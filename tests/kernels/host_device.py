@@ -1,0 +1,106 @@
+"""A device whose memory is the host's and whose kernels run on the CPU.
+
+The CUDA engine's own code and the kernels' text run as they are, without a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import simt
+
+
+class HostDevice:
+    """`np_ozaki.engines.cuda.Device` on NumPy."""
+
+    def __init__(self, workspace: int = 1 << 30, shared: int = 1 << 16) -> None:
+        self._workspace = workspace
+        self._shared = shared
+        self._roots: dict[int, np.ndarray] = {}
+        self.launched: list[str] = []
+
+    def default_workspace(self) -> int:
+        return self._workspace
+
+    def shared_bytes(self) -> int:
+        return self._shared
+
+    def own(self, x: np.ndarray) -> np.ndarray:
+        """Return a copy in the device's memory, with the strides of x."""
+        copy = np.empty_like(x)
+        copy[...] = x
+        self._roots[id(copy)] = copy
+        return copy
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        # Poison: what no kernel writes must not matter.
+        return self.own(np.frombuffer(b"\xa5" * 8, dtype)[0] * np.ones(shape, dtype))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return self.own(np.zeros(shape, dtype))
+
+    def pointer(self, x: np.ndarray) -> int:
+        return x.ctypes.data
+
+    def launch(self, stage, variant, kernel, grid, block, args, shared=0) -> None:
+        assert not any(self.is_host(x) for x in args if _is_plain(x)), kernel
+        self.launched.append(kernel)
+        simt.launch(stage, variant, kernel, grid, block, args, shared)
+
+    def gemm(self, left, right, out, *, accumulate: bool) -> None:
+        assert all(x.flags.c_contiguous for x in (left, right, out))
+        product = np.matmul(
+            left.astype(np.float64), right.astype(np.float64).swapaxes(1, 2)
+        ).astype(np.int64)
+        total = product + out if accumulate else product
+        out[...] = total.astype(np.int32)  # wraps, as the matrix units do
+
+    def fetch(self, x: np.ndarray) -> np.ndarray:
+        return np.array(x)
+
+    def is_host(self, x: np.ndarray) -> bool:
+        while x.base is not None:
+            x = x.base
+        return id(x) not in self._roots
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[_Copies]:
+        yield _Copies(self)
+
+    def mark(self, stage: str) -> None:
+        pass
+
+
+def _is_plain(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype.names is None
+
+
+class _Copies:
+    def __init__(self, device: HostDevice) -> None:
+        self.device = device
+
+    def source(self, x: np.ndarray) -> _Source:
+        return _Source(self.device, x)
+
+    def result(self, out: np.ndarray) -> np.ndarray:
+        return self.device.empty(out.shape, out.dtype) if self.device.is_host(out) else out
+
+    def deliver(self, tile: np.ndarray, out: np.ndarray) -> None:
+        if tile is not out:
+            out[...] = tile
+
+
+class _Source:
+    def __init__(self, device: HostDevice, x: np.ndarray) -> None:
+        self.device = device
+        self.x = x
+
+    def prefetch(self, lines: slice) -> None:
+        pass
+
+    def load(self, lines: slice) -> np.ndarray:
+        part = self.x[:, lines]
+        return self.device.own(part) if self.device.is_host(part) else part
