@@ -258,7 +258,7 @@ def constants(variant: Variant) -> str:
 def _text(name: str) -> str:
     """Return a source file without its includes, which `source` puts in order."""
     lines = resources.files(__package__).joinpath(name).read_text("utf-8").splitlines()
-    dropped = ("#include \"", "#pragma once")
+    dropped = ('#include "', "#pragma once")
     return "\n".join(line for line in lines if not line.startswith(dropped)) + "\n"
 
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki import context
 from np_ozaki.config import EngineName, Options, Precision, Scaling
+from np_ozaki.engines import choice
 from np_ozaki.errors import OperandTypeError, refusal
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes.numpy_api import dot
@@ -36,7 +37,11 @@ def _native_reason(*operands: object, as_float64: bool = False) -> str | None:
     for x in operands:
         if type(x) not in {np.ndarray, np.memmap}:
             return f"operand of type {type(x).__name__}"
-    dtypes = [x.dtype for x in operands if isinstance(x, np.ndarray)]
+    return _dtype_reason(*operands, as_float64=as_float64)
+
+
+def _dtype_reason(*operands: Any, as_float64: bool = False) -> str | None:
+    dtypes = [x.dtype for x in operands]
     if any(d.kind not in "biuf" for d in dtypes) or (
         not as_float64 and np.result_type(*dtypes) != np.float64
     ):
@@ -72,18 +77,35 @@ def _run(
     if reason is None:
         return engine(_as_float64(a), _as_float64(b), out, options)
     result = native(a, b) if out is None else native(a, b, out=out)
+    return result, _native_info(name, a, b, reason)
+
+
+def _native_info(name: str, a: Any, b: Any, reason: str) -> CallInfo:
+    """Count a product that was left to NumPy or CuPy."""
     m, k = (*np.shape(a), 1, 1)[:2]
-    info = CallInfo(
-        name,
-        "native",
-        1,
-        m,
-        np.shape(b)[-1] if np.ndim(b) else 1,
-        k,
-        fallback=reason,
-    )
+    n = np.shape(b)[-1] if np.ndim(b) else 1
+    info = CallInfo(name, "native", 1, m, n, k, fallback=reason)
     context.record(info)
-    return result, info
+    return info
+
+
+def _device_matmul(a: Any, b: Any, out: Any, options: Options) -> _Result:
+    """Multiply where an operand lies on a GPU; the result lies there, too."""
+    a, b = choice.as_device_array(a), choice.as_device_array(b)
+    target = None if out is None else choice.as_device_array(out, copy=False)
+    reason = _dtype_reason(a, b)
+    if reason is not None:
+        result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
+        return result, _native_info("matmul", a, b, reason)
+    a, b = (x.astype(np.float64, copy=False) for x in (a, b))
+    if options.engine == "native" or choice.resolve(options) == "cuda":
+        return matmul_arrays(a, b, target, route="matmul", options=options)
+    a, b = choice.to_host(a), choice.to_host(b)
+    result, info = matmul_arrays(a, b, None, route="matmul", options=options)
+    if target is None:
+        return choice.as_device_array(result), info
+    target[...] = choice.as_device_array(result)
+    return target, info
 
 
 def matmul(
@@ -108,11 +130,13 @@ def matmul(
     Parameters
     ----------
     a : (..., m, k) or (k,) array_like
-        Left operand; an OzArray makes the result one.
+        Left operand; an OzArray makes the result one.  Arrays on a GPU, of CuPy or of
+        any library that speaks ``__cuda_array_interface__`` or DLPack, stay there.
     b : (..., k, n) or (k,) array_like
         Right operand.
     out : (..., m, n) ndarray or OzArray, optional
-        Where to write; any strides, may overlap the operands.
+        Where to write; any strides, may overlap the operands.  On the GPU if an
+        operand is.
     precision : "auto" or int, default "auto"
         Number of moduli, 2 to 49.  "auto" takes 15 and certifies for each matrix that
         every entry is as accurate as a conventional FP64 product is guaranteed to be;
@@ -121,18 +145,21 @@ def matmul(
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale
         of the data and fails on some: for comparison only.
-    engine : {"auto", "cpu", "native"}, default "auto"
-        Who multiplies.
-    workspace_bytes : int, default 2**30
-        Memory for the workspaces of all running products of this process, bytes; at
-        least 4 MiB.  Each thread takes up to 12 MB besides.  Changes no bit.
+    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
+        Who multiplies: "auto" is the GPU, else the CPU engine.
+    workspace_bytes : int, optional
+        Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
+        products of this process on the CPU engine, where each thread takes up to 12 MB
+        besides, and a quarter of the device's memory for each product on a GPU.
+        Changes no bit.
     return_info : bool, default False
         Also return what happened.
 
     Returns
     -------
     result : (..., m, n) ndarray of float64, numpy.float64 or OzArray
-        The product, rounded once from an exact integer.
+        The product, rounded once from an exact integer.  A CuPy array if an operand
+        is on a GPU.
     info : CallInfo
         Only with ``return_info=True``.
 
@@ -144,6 +171,10 @@ def matmul(
         An option is out of range; a ValueError.
     OperandTypeError
         An option or `out` is of the wrong type; a TypeError.
+    EngineUnavailableError
+        ``engine="cuda"`` without CuPy or a GPU for it; a RuntimeError.
+    WorkspaceError
+        Even the smallest tiles find no memory; a MemoryError.
 
     See Also
     --------
@@ -151,8 +182,12 @@ def matmul(
 
     Notes
     -----
-    The result is a function of (a, b, number of moduli, scaling) alone: threads,
-    tiles, memory limits and machines do not change a bit.
+    The result is a function of (a, b, number of moduli, scaling) alone: engines,
+    threads, tiles, memory limits and machines do not change a bit.
+
+    On a GPU, work is queued on the current device and stream of CuPy.  With arrays
+    there and a number of moduli for `precision` nothing waits for it; "auto" waits
+    once, for its certificate.
 
     Examples
     --------
@@ -167,6 +202,10 @@ def matmul(
         engine=engine,
         workspace_bytes=workspace_bytes,
     )
+    if choice.is_device_array(a) or choice.is_device_array(b):
+        result, info = _device_matmul(_unwrap(a), _unwrap(b), _unwrap(out), options)
+        result = result if out is None else out
+        return (result, info) if return_info else result
     wrapped = isinstance(a, OzArray) or isinstance(b, OzArray)
     target = _unwrap(out)
     operands = (_unwrap(a), _unwrap(b))

@@ -38,7 +38,7 @@ __all__ = [
 
 Precision = Literal["auto"] | int
 Scaling = Literal["norm", "accurate", "legacy"]
-EngineName = Literal["auto", "cpu", "native"]
+EngineName = Literal["auto", "cpu", "cuda", "native"]
 Strategy = Literal["always", "performant"]
 
 AUTO_MODULI = 15
@@ -74,8 +74,8 @@ class Options:
         Number of moduli, 2 to 49; "auto" is 15, or more where a certificate asks.
     scaling : {"norm", "accurate", "legacy"}
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "native"}
-        Who multiplies; "auto" is the fastest engine of this machine, "native" leaves
+    engine : {"auto", "cpu", "cuda", "native"}
+        Who multiplies; "auto" is the GPU, else the CPU engine, "native" leaves
         everything to NumPy.
     strategy : {"always", "performant"}
         "performant" routes only what is predicted to be faster than native.
@@ -86,9 +86,11 @@ class Options:
         Whether a scope holds for the current context only, not for the process.
     reproducible : bool
         Forbids native arithmetic for the products that a scope catches.
-    workspace_bytes : int
-        Memory for the workspaces of all running products of the process, bytes.  Each
-        thread of the CPU engine takes up to 12 MB besides, for blocks in cache.
+    workspace_bytes : int or None
+        Memory for the workspaces of products, bytes; None is the engine's own: 1 GiB
+        for all running products of the process on the CPU engine, a quarter of the
+        device's memory for each product on a GPU.  Each thread of the CPU engine takes
+        up to 12 MB besides, for blocks in cache.
     """
 
     precision: Precision = "auto"
@@ -98,7 +100,7 @@ class Options:
     min_flops: int | None = None
     local: bool = False
     reproducible: bool = False
-    workspace_bytes: int = 1 << 30
+    workspace_bytes: int | None = None
 
     def __post_init__(self) -> None:
         """Check every field.
@@ -116,12 +118,13 @@ class Options:
         _check_choice("strategy", self.strategy, Strategy)
         if self.min_flops is not None:
             _check_integer("min_flops", self.min_flops, 0, "0 routes every product")
-        _check_integer(
-            "workspace_bytes",
-            self.workspace_bytes,
-            _SMALLEST_WORKSPACE,
-            "4 MiB suffice for any product, 1 GiB is the default",
-        )
+        if self.workspace_bytes is not None:
+            _check_integer(
+                "workspace_bytes",
+                self.workspace_bytes,
+                _SMALLEST_WORKSPACE,
+                "4 MiB suffice for any product",
+            )
         for name in ("local", "reproducible"):
             if not isinstance(getattr(self, name), bool):
                 raise OperandTypeError(

@@ -6,6 +6,7 @@ builds them in one form.
 """
 
 __all__ = [
+    "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",
     "OptionError",
@@ -37,6 +38,10 @@ class ShapeError(OzakiError, ValueError):
 
 class WorkspaceError(OzakiError, MemoryError):
     """There is not enough memory for the workspace of a product."""
+
+
+class EngineUnavailableError(OzakiError, RuntimeError):
+    """An engine was asked for that cannot run on this machine."""
 
 
 class HookUnavailableError(OzakiError, RuntimeError):

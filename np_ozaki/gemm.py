@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
@@ -13,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context, hooks
-from np_ozaki.config import Options, config
+from np_ozaki.config import Options
+from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome
-from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.errors import OperandTypeError, ShapeError, refusal
-from np_ozaki.plan import CPU_MIN_FLOPS
+from np_ozaki.plan import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 from np_ozaki.precision import Served, multiply
 from np_ozaki.stats import CallInfo
 
@@ -28,14 +27,11 @@ Array = NDArray[np.float64]
 _NO_OUTCOME = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
 
 
-@functools.cache
-def _cpu_engine() -> CpuEngine:
-    return CpuEngine(config().threads)
-
-
-def _engine() -> Engine:
-    """Return the engine of ``engine="auto"`` and of the names that are not native."""
-    return _cpu_engine()
+def _engine(options: Options) -> Engine:
+    """Return the engine of options that are not native."""
+    if choice.resolve(options) == "cuda":
+        return choice.cuda_engine()
+    return choice.cpu_engine()
 
 
 def min_flops(options: Options) -> int:
@@ -53,7 +49,9 @@ def min_flops(options: Options) -> int:
     """
     if options.reproducible:
         return 0
-    return CPU_MIN_FLOPS if options.min_flops is None else options.min_flops
+    if options.min_flops is not None:
+        return options.min_flops
+    return CUDA_MIN_FLOPS if choice.resolve(options) == "cuda" else CPU_MIN_FLOPS
 
 
 def native_reason(options: Options) -> str | None:
@@ -71,8 +69,15 @@ def native_reason(options: Options) -> str | None:
     """
     if options.engine == "native":
         return 'engine="native"'
-    if options.strategy == "performant":
+    if options.strategy == "performant" and choice.resolve(options) == "cpu":
         return 'strategy="performant": the CPU engine is slower than native'
+    return None
+
+
+def _too_small(options: Options, m: int, n: int, k: int) -> str | None:
+    """Return why a product is predicted to be faster natively, or None."""
+    if options.strategy == "performant" and flops(m, n, k) < CUDA_MIN_FLOPS:
+        return 'strategy="performant": too small to gain from the GPU'
     return None
 
 
@@ -111,7 +116,7 @@ def product(
     """
     batch, m, n = out.shape
     k = a.shape[2]
-    reason = native_reason(options)
+    reason = native_reason(options) or _too_small(options, m, n, k)
     if reason is not None:
         with hooks.unrouted():
             np.matmul(a, b, out=out)
@@ -119,7 +124,7 @@ def product(
         if counted:
             context.record(info)
         return info, _NO_OUTCOME
-    engine = _engine()
+    engine = _engine(options)
     alone = a.shape[0] == b.shape[0] == 1 < batch
     served = multiply(engine, a, b, out[:1] if alone else out, options)
     outcome = served.outcome
@@ -269,8 +274,8 @@ def matmul_arrays(
         assert out is not None  # noqa: S101 - implied by `direct`, told to the type checker
         result = out
     else:
-        _check_out(out, shape)
-        result = np.empty(shape)
+        _check_out(out, shape, type(a))
+        result = np.empty_like(a, shape=shape, order="C")
     stacked = result.reshape(math.prod(batch), *core)
     info, outcome = product(
         _stack(left, batch), _stack(right, batch), stacked, route=route, options=options
@@ -291,25 +296,36 @@ def _can_write(
     """Return whether the engine may write into `out` itself."""
     return (
         out is not None
-        and type(out) is np.ndarray
+        and type(out) is type(a)
         and out.dtype == np.float64
         and out.dtype.isnative
-        and out.flags.aligned
-        and out.flags.writeable
+        and _is_writeable(out)
         and out.shape == shape
         and not np.may_share_memory(out, a)
         and not np.may_share_memory(out, b)
     )
 
 
-def _check_out(out: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
+def _is_writeable(out: NDArray[Any]) -> bool:
+    # Arrays on a GPU have neither flag: all are aligned and writeable.
+    if not isinstance(out, np.ndarray):
+        return True
+    return out.flags.aligned and out.flags.writeable
+
+
+def _check_out(
+    out: NDArray[Any] | None, shape: tuple[int, ...], kind: type[NDArray[Any]]
+) -> None:
     """Refuse an `out` that the result cannot be copied to, before any work."""
     if out is None:
         return
-    if not isinstance(out, np.ndarray):
+    if not isinstance(out, kind):
         raise OperandTypeError(
             refusal(
-                "out", type(out).__name__, "must be an ndarray", "np.empty makes one"
+                "out",
+                type(out).__name__,
+                f"must be a {kind.__module__}.{kind.__name__}, as the operands are",
+                "make it by empty of the same library",
             )
         )
     if not np.can_cast(np.float64, out.dtype, casting="same_kind"):
@@ -321,7 +337,7 @@ def _check_out(out: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
                 "pass a float64 array",
             )
         )
-    if not out.flags.writeable:
+    if not _is_writeable(out) and not out.flags.writeable:
         raise ShapeError(
             refusal(
                 "out.flags.writeable",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 __all__ = [
     "CPU_MIN_FLOPS",
+    "CUDA_MIN_FLOPS",
     "INT8_K_BLOCK",
     "CudaTiles",
     "Tiles",
@@ -18,6 +19,9 @@ __all__ = [
 
 CPU_MIN_FLOPS = 2 * 256**3
 """Default `min_flops` of a scope on the CPU engine: below it native takes over."""
+
+CUDA_MIN_FLOPS = 2 * 512**3
+"""The same on a GPU, where a product pays for launches and copies."""
 
 INT8_K_BLOCK = 1 << 17
 """Longest inner length whose INT8 products fit int32: k 127^2 is below 2^31."""
@@ -229,8 +233,10 @@ def choose_cuda_tiles(
     """
     tiles = CudaTiles(1, m, n, min(k, INT8_K_BLOCK), k, num_planes, host)
     while 4 * num_planes * tiles.m * tiles.n > _PRODUCT_BYTES:
-        side = "n" if tiles.n > _GOOD_TILE or tiles.n >= tiles.m else "m"
-        tiles = replace(tiles, **{side: _half(getattr(tiles, side))})
+        if tiles.n > _GOOD_TILE or tiles.n >= tiles.m:
+            tiles = replace(tiles, n=_half(tiles.n))
+        else:
+            tiles = replace(tiles, m=_half(tiles.m))
     if host:
         # A few panels, so that copies and kernels overlap.
         while tiles.n > _GOOD_TILE and 4 * tiles.n > n and 8 * k * n > _PANEL_BYTES:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki import hooks
 from np_ozaki.config import AUTO_MODULI, Options
 from np_ozaki.engines.base import Engine, Outcome
 from np_ozaki.errors import WorkspaceError, refusal
@@ -94,12 +93,12 @@ def multiply(
         if num_moduli is None:
             hopeless[open_] = True
             break
-        part = np.empty((open_.size, *out.shape[1:]))
+        part = np.empty_like(out, shape=(open_.size, *out.shape[1:]))
         again = _run(
             engine, _pick(a, open_), _pick(b, open_), part, options, num_moduli, True
         )
         assert again.missing_bits is not None  # noqa: S101 - asked for just above
-        out[open_] = part
+        out[open_.tolist()] = part
         missing[open_] = again.missing_bits
         used = num_moduli
         outcome = replace(
@@ -110,7 +109,8 @@ def multiply(
     if not hopeless.any():
         return Served(outcome, used)
     (left,) = np.nonzero(hopeless)
-    out[left] = _elsewhere(_pick(a, left), _pick(b, left), options, left.size)
+    rest = _elsewhere(engine, _pick(a, left), _pick(b, left), options, left.size)
+    out[left.tolist()] = engine.from_host(rest, out)
     elsewhere = "exact" if options.reproducible else "native"
     return Served(outcome, used, left.size, elsewhere, TOO_WIDE)
 
@@ -156,13 +156,16 @@ def _moduli_for(used: int, missing: int) -> int | None:
 
 
 def _pick(x: Array, index: NDArray[np.intp]) -> Array:
-    return x[index] if x.shape[0] > 1 else x
+    # A list: every kind of array takes one.
+    return x[index.tolist()] if x.shape[0] > 1 else x
 
 
-def _elsewhere(a: Array, b: Array, options: Options, batch: int) -> Array:
+def _elsewhere(
+    engine: Engine, a: Array, b: Array, options: Options, batch: int
+) -> Array:
     if not options.reproducible:
-        with hooks.unrouted(), np.errstate(all="ignore"):
-            return np.asarray(np.matmul(a, b))
+        return engine.native(a, b)  # type: ignore[no-any-return]
+    a, b = engine.to_host(a), engine.to_host(b)
     a = np.broadcast_to(a, (batch, *a.shape[1:]))
     b = np.broadcast_to(b, (batch, *b.shape[1:]))
     return np.array([exact_product(x, y) for x, y in zip(a, b, strict=True)])

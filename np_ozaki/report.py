@@ -11,7 +11,7 @@ import numpy as np
 
 from np_ozaki import context, hooks
 from np_ozaki.config import config
-from np_ozaki.engines import workspace
+from np_ozaki.engines import choice, workspace
 from np_ozaki.engines.parallel import available_threads
 from np_ozaki.hooks import HookStatus
 from np_ozaki.stats import Stats
@@ -105,7 +105,9 @@ def _version(package: str) -> str:
 
 
 def info() -> Info:
-    """Return versions, engines, hooks and settings; installs and imports nothing.
+    """Return versions, engines, hooks and settings.
+
+    Installs nothing, and imports nothing but CuPy, to see whether there is a GPU.
 
     Returns
     -------
@@ -121,7 +123,7 @@ def info() -> Info:
             "SciPy": _version("scipy"),
             "platform": f"{sys.platform} {platform.machine()}",
         },
-        engines={"cpu": "available"},
+        engines=choice.engine_states(),
         hooks=hooks.status(),
         threads=settings.threads or available_threads(),
         live_scopes=len(context.live_scopes()),

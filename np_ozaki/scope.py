@@ -20,6 +20,7 @@ from np_ozaki.config import (
     Strategy,
     config,
 )
+from np_ozaki.engines import choice
 from np_ozaki.errors import (
     HookUnavailableError,
     OperandTypeError,
@@ -258,13 +259,15 @@ class enabled(_Scope):
         where that fails it takes more, and beyond 49 it goes native.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "native"}, default "auto"
-        Who multiplies; "native" leaves everything to NumPy.
+    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
+        Who multiplies: "auto" is the GPU, else the CPU engine; "native" leaves
+        everything to NumPy.
     strategy : {"always", "performant"}, default "always"
         "performant" routes only what is predicted to be faster than native.
     min_flops : int, optional
         Products of fewer operations (2 m n k of one matrix of a batch) stay native;
-        the default is 2 * 256**3 on the CPU engine.  Such products are not counted.
+        the default is 2 * 256**3 on the CPU engine and 2 * 512**3 on a GPU.  Such
+        products are not counted.
     local : bool, default False
         True: for this context (thread, task) only.  False: also for threads and tasks
         that have no scope of their own.
@@ -272,13 +275,17 @@ class enabled(_Scope):
         Same bits on every machine for every product that the scope catches:
         `min_flops` is 0, options that leave such products to NumPy are refused, and
         so is a machine where the scope catches none.
-    workspace_bytes : int, default 2**30
-        Memory for the workspaces of all running products of this process.
+    workspace_bytes : int, optional
+        Memory for workspaces; by default 1 GiB for all running products of this
+        process on the CPU engine, and a quarter of the device's memory for each
+        product on a GPU.
 
     Raises
     ------
     OptionError, OperandTypeError
         An option cannot be used; raised here, not when entering.
+    EngineUnavailableError
+        When entering with ``engine="cuda"`` where there is no CuPy or no GPU for it.
     HookUnavailableError
         When entering, on interpreters whose NumPy cannot be hooked, and with
         ``reproducible=True`` wherever a hook is missing.
@@ -350,12 +357,15 @@ class enabled(_Scope):
 
     def _prepare(self) -> None:
         assert self._options is not None  # noqa: S101 - set by __init__
+        resolved = choice.resolve(self._options)
         _install(self._options)
-        if self._options.engine == "auto" and native_reason(self._options) is None:
+        slow = self._options.engine == "auto" and resolved == "cpu"
+        if slow and native_reason(self._options) is None:
             warnings.warn(
-                "no GPU engine here: products run on the CPU engine, with the same "
-                'bits but slower than native; engine="cpu" says that this is meant, '
-                'strategy="performant" leaves them to NumPy',
+                f"no GPU engine here ({choice.cuda_unavailable()}): products run on "
+                "the CPU engine, with the same bits but slower than native; "
+                'engine="cpu" says that this is meant, strategy="performant" leaves '
+                "them to NumPy",
                 PerformanceWarning,
                 stacklevel=3,
             )

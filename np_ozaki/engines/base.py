@@ -44,9 +44,9 @@ class Engine(Protocol):
     """An engine of the contract.
 
     Operands are (batch, m, k) and (batch, k, n) float64, batch 1 broadcasts.  What
-    `residues` and `residue_gemm` pass on is the engine's own business (which moduli,
-    which layout); exponents and results are not: they are equal on every engine, bit
-    for bit.
+    `residues`, `residue_gemm` and `reconstruct` pass on is the engine's own business
+    (which moduli, which layout); exponents and results are not: they are equal on every
+    engine, bit for bit.
     """
 
     name: str
@@ -57,25 +57,16 @@ class Engine(Protocol):
         """Return mu (batch, m) and nu (batch, n)."""
         ...
 
-    def residues(
-        self, x: Array, exponents: Exponents, system: Any, *, left: bool
-    ) -> Array:
+    def residues(self, *args: Any, **kwargs: Any) -> Any:
         """Return the planes of one scaled operand."""
         ...
 
-    def residue_gemm(self, left: Array, right: Array, out: Array) -> None:
+    def residue_gemm(self, *args: Any, **kwargs: Any) -> Any:
         """Multiply plane by plane, exactly."""
         ...
 
-    def reconstruct(
-        self,
-        products: Array,
-        mu: Exponents,
-        nu: Exponents,
-        system: Any,
-        out: Array,
-    ) -> None:
-        """Write round(C' 2^-(mu + nu)) to `out`."""
+    def reconstruct(self, *args: Any, **kwargs: Any) -> None:
+        """Write round(C' 2^-(mu + nu))."""
         ...
 
     def matmul(
@@ -86,8 +77,20 @@ class Engine(Protocol):
         *,
         num_moduli: int,
         scaling: str,
-        workspace_bytes: int,
+        workspace_bytes: int | None,
         certify: bool = False,
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides."""
+        ...
+
+    def native(self, a: Any, b: Any) -> Any:
+        """Return the product in conventional FP64, where the operands are."""
+        ...
+
+    def to_host(self, x: Any) -> Array:
+        """Return an array in host memory."""
+        ...
+
+    def from_host(self, x: Array, like: Any) -> Any:
+        """Return an array where `like` is."""
         ...

@@ -51,6 +51,7 @@ __all__ = ["CpuEngine"]
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 1023
+_DEFAULT_BYTES = 1 << 30
 _SMALL = 1 << 12
 """Entries of both matrices up to which a product counts as small (one block)."""
 
@@ -262,7 +263,7 @@ class CpuEngine:
         *,
         num_moduli: int,
         scaling: str,
-        workspace_bytes: int,
+        workspace_bytes: int | None,
         certify: bool = False,
     ) -> Outcome:
         """Write the product of the contract to `out`.
@@ -279,8 +280,8 @@ class CpuEngine:
             N of the contract, 2 to 49.
         scaling : str
             "norm", "accurate" or "legacy".
-        workspace_bytes : int
-            Limit for all products that run in this process.
+        workspace_bytes : int or None
+            Limit for all products that run in this process; None is 1 GiB.
         certify : bool
             Also tell whether every entry is as accurate as a conventional product is
             guaranteed to be (see `cpu_certificate`).
@@ -302,7 +303,7 @@ class CpuEngine:
         with (
             np.errstate(all="ignore"),
             hooks.unrouted(),
-            workspace.reserve(wanted, workspace_bytes) as space,
+            workspace.reserve(wanted, workspace_bytes or _DEFAULT_BYTES) as space,
         ):
             tiles = choose_tiles(*sizes, **choice, budget=space.granted)
             flags = [False, False]
@@ -328,6 +329,29 @@ class CpuEngine:
             tiles=count,
             missing_bits=missing if certify else None,
         )
+
+    def native(self, a: Array, b: Array) -> Array:
+        """Return the product as NumPy computes it.
+
+        Parameters
+        ----------
+        a : (batch, m, k) ndarray of float64
+        b : (batch, k, n) ndarray of float64
+
+        Returns
+        -------
+        (batch, m, n) ndarray of float64
+        """
+        with hooks.unrouted(), np.errstate(all="ignore"):
+            return np.asarray(np.matmul(a, b))
+
+    def to_host(self, x: Array) -> Array:
+        """Return x itself: all of this engine's arrays are in host memory."""
+        return x
+
+    def from_host(self, x: Array, like: Array) -> Array:
+        """Return x itself."""
+        return x
 
     def _batch(
         self,

@@ -8,12 +8,14 @@ columns of B are both "lines", read along k.
 from __future__ import annotations
 
 import math
+import traceback
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant, limit_words
 from np_ozaki.engines import cpu_certificate
 from np_ozaki.engines.base import Outcome
@@ -21,32 +23,44 @@ from np_ozaki.engines.cpu_exponents import Lines, magnitudes
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
-from np_ozaki.plan import INT8_K_BLOCK, CudaTiles, choose_cuda_tiles, padded
+from np_ozaki.plan import CudaTiles, choose_cuda_tiles, padded
 
 __all__ = ["CudaEngine", "Device", "Operands"]
 
 _OPERAND = np.dtype(
-    [(x, "u8" if x == "data" else "i8")
-     for x in ("data", "batch_stride", "line_stride", "k_stride", "lines", "k")]
+    [
+        (x, "u8" if x == "data" else "i8")
+        for x in ("data", "batch_stride", "line_stride", "k_stride", "lines", "k")
+    ]
 )
 _FACTS = np.dtype(
     [(x, "u8") for x in ("largest", "squares", "norms", "special", "exponents")]
 )
 _PLANES = np.dtype(
-    [("data", "u8"), ("plane_stride", "i8"), ("lines_padded", "i8"),
-     ("k_padded", "i8")]
+    [("data", "u8"), ("plane_stride", "i8"), ("lines_padded", "i8"), ("k_padded", "i8")]
 )
 _RULE = np.dtype(
     [("rule", "i4"), ("w", "i4"), ("limit_bits", "i4"), ("limit_top", "u8")],
     align=True,
 )
 _PRODUCTS = np.dtype(
-    [("data", "u8"), ("plane_stride", "i8"), ("batch_stride", "i8"),
-     ("row_stride", "i8")]
+    [
+        ("data", "u8"),
+        ("plane_stride", "i8"),
+        ("batch_stride", "i8"),
+        ("row_stride", "i8"),
+    ]
 )
 _RESULT = np.dtype(
-    [("data", "u8"), ("batch_stride", "i8"), ("row_stride", "i8"),
-     ("column_stride", "i8"), ("batch", "i8"), ("rows", "i8"), ("columns", "i8")]
+    [
+        ("data", "u8"),
+        ("batch_stride", "i8"),
+        ("row_stride", "i8"),
+        ("column_stride", "i8"),
+        ("batch", "i8"),
+        ("rows", "i8"),
+        ("columns", "i8"),
+    ]
 )
 
 _RULES = {"norm": 0, "accurate": 0, "legacy": 1}
@@ -56,6 +70,9 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _FUSED_BYTES = 1 << 16
 """A line of at most this size is kept in shared memory between its two stages."""
+
+_LEAST_BUDGET = 1 << 22
+"""Workspace below which a product that finds no memory gives up."""
 
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
@@ -85,6 +102,22 @@ class Device(Protocol):
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an array of zeros."""
+        ...
+
+    def own(self, x: NDArray[Any]) -> Any:
+        """Return a copy of a host array."""
+        ...
+
+    def native(self, a: Any, b: Any) -> Any:
+        """Return the product in the device's own FP64, not emulated."""
+        ...
+
+    def out_of_memory(self) -> tuple[type[BaseException], ...]:
+        """Return the errors that say so."""
+        ...
+
+    def free(self) -> None:
+        """Give unused memory back."""
         ...
 
     def pointer(self, x: Any) -> int:
@@ -157,7 +190,8 @@ class _Facts:
         """Return mu or nu on the host, (batch, lines)."""
         _, batch, lines = self.words.shape
         small = device.fetch(self.words)[3].view(np.int32).reshape(2, batch, lines)
-        return small[1].astype(np.int64)
+        exponents: NDArray[np.int64] = small[1].astype(np.int64)
+        return exponents
 
 
 @dataclass
@@ -172,8 +206,8 @@ class Operands:
         """Whether k is the axis of the smaller stride."""
         _, lines, k = self.x.shape
         if lines == 1 or k == 1:
-            return k > 1 or lines == 1
-        return abs(self.x.strides[2]) <= abs(self.x.strides[1])
+            return bool(lines == 1)
+        return bool(abs(self.x.strides[2]) <= abs(self.x.strides[1]))
 
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
@@ -373,7 +407,7 @@ class CudaEngine:
         return facts, planes
 
     def residue_gemm(
-        self, left: Any, right: Any, out: Any | None = None, *, accumulate: bool = False
+        self, left: Any, right: Any, out: Any = None, *, accumulate: bool = False
     ) -> Any:
         """Multiply plane by plane.
 
@@ -493,6 +527,33 @@ class CudaEngine:
             "reconstruct", "reconstruct", grid, args, variant=variant, block=block
         )
 
+    # What is not this engine's ----------------------------------------------------
+
+    def native(self, a: Any, b: Any) -> Any:
+        """Return the product in conventional FP64, where the operands are.
+
+        Parameters
+        ----------
+        a : (batch, m, k) array of float64
+        b : (batch, k, n) array of float64
+
+        Returns
+        -------
+        (batch, m, n) array of float64
+        """
+        if self.device.is_host(a):
+            with hooks.unrouted(), np.errstate(all="ignore"):
+                return np.matmul(a, b)
+        return self.device.native(a, b)
+
+    def to_host(self, x: Any) -> NDArray[Any]:
+        """Return an array in host memory."""
+        return self.device.fetch(x)
+
+    def from_host(self, x: NDArray[Any], like: Any) -> Any:
+        """Return an array where `like` is."""
+        return x if self.device.is_host(like) else self.device.own(x)
+
     # The product -----------------------------------------------------------------
 
     def matmul(
@@ -540,17 +601,31 @@ class CudaEngine:
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
             a, b, out = b.swapaxes(1, 2), a.swapaxes(1, 2), out.swapaxes(1, 2)
-        host = self.device.is_host(out)
         variant = (num_moduli, scaling, certify)
-        tiles = choose_cuda_tiles(
-            out.shape[0],
-            out.shape[1],
-            out.shape[2],
-            k,
-            num_planes=num_moduli + certify,
-            budget=workspace_bytes or self.device.default_workspace(),
-            host=host,
-        )
+        budget = workspace_bytes or self.device.default_workspace()
+        while True:
+            tiles = choose_cuda_tiles(
+                *out.shape,
+                k,
+                num_planes=num_moduli + certify,
+                budget=budget,
+                host=self.device.is_host(out),
+            )
+            try:
+                return self._tiled(a, b, out, variant, tiles)
+            except self.device.out_of_memory() as error:
+                # What the failed try holds is free only when its frames are.
+                traceback.clear_frames(error.__traceback__)
+                if budget <= _LEAST_BUDGET:
+                    self.device.free()
+                    raise
+            self.device.free()
+            budget = min(budget, tiles.workspace_bytes) // 4
+
+    def _tiled(
+        self, a: Any, b: Any, out: Any, variant: Variant, tiles: CudaTiles
+    ) -> Outcome:
+        host, certify = self.device.is_host(out), variant[2]
         flags = self.device.zeros((1,), np.int32)
         missing = self.device.zeros((out.shape[0],), np.int32)
         count = 0
@@ -633,7 +708,8 @@ class CudaEngine:
         total: Any = None
         wide: Any = None
         inner = ranges(left.x.shape[2], tiles.k)
-        a = b = None
+        a: Any = None
+        b: Any = None
         for h in inner:
             a, b = left.planes(h), right.planes(h)
             if total is None:
@@ -683,7 +759,8 @@ class CudaEngine:
         maxima = [device.zeros((batch, x), np.uint64) for x in (m, n)]
         for j in ranges(n, tiles.n):
             for i in ranges(m, tiles.m):
-                total = wide = None
+                total: Any = None
+                wide: Any = None
                 inner = ranges(k, tiles.k)
                 for h in inner:
                     planes = []
@@ -694,7 +771,7 @@ class CudaEngine:
                         self._planes(
                             "accurate", "ceilings", piece, known, planes[-1], None
                         )
-                    total = self.residue_gemm(*planes, total)
+                    total = self.residue_gemm(planes[0], planes[1], total)
                     if len(inner) > 1:
                         wide = self._widen(total, wide)
                 products = total if wide is None else wide

@@ -86,7 +86,9 @@ class _Copies:
         return _Source(self.device, x)
 
     def result(self, out: np.ndarray) -> np.ndarray:
-        return self.device.empty(out.shape, out.dtype) if self.device.is_host(out) else out
+        return (
+            self.device.empty(out.shape, out.dtype) if self.device.is_host(out) else out
+        )
 
     def deliver(self, tile: np.ndarray, out: np.ndarray) -> None:
         if tile is not out:

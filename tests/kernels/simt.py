@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from np_ozaki._kernels.render import Variant, source
 
 COMPILER = shutil.which("c++") or shutil.which("g++")

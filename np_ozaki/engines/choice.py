@@ -1,0 +1,177 @@
+"""Which engines this process can use.  CuPy is imported here at the first question.
+
+``import np_ozaki`` asks none, and without CuPy no question touches CUDA.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.config import Options, config
+from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.errors import EngineUnavailableError, refusal
+
+if TYPE_CHECKING:
+    from np_ozaki.engines.cuda import CudaEngine
+
+__all__ = [
+    "as_device_array",
+    "cpu_engine",
+    "cuda_engine",
+    "cuda_unavailable",
+    "engine_states",
+    "is_device_array",
+    "resolve",
+    "to_host",
+]
+
+Resolved = Literal["cpu", "cuda", "native"]
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    # The parent's CUDA context is of no use here, and the driver cannot start anew.
+    _forked = _forked or cuda_engine.cache_info().currsize > 0
+    cuda_unavailable.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@functools.cache
+def cpu_engine() -> CpuEngine:
+    """Return the CPU engine of this process."""
+    return CpuEngine(config().threads)
+
+
+@functools.cache
+def cuda_unavailable() -> str | None:
+    """Return why the CUDA engine cannot run here, or None if it can."""
+    if _forked:
+        return "CUDA does not survive a fork: start processes by spawn"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed: pip install 'np_ozaki[cuda13]' or [cuda12]"
+    try:
+        from np_ozaki.engines import cuda_device
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
+    return cuda_device.unavailable()
+
+
+@functools.cache
+def cuda_engine() -> CudaEngine:
+    """Return the CUDA engine, which runs on the caller's current device.
+
+    Raises
+    ------
+    EngineUnavailableError
+        There is no CuPy or no GPU that it could run on.
+    """
+    reason = cuda_unavailable()
+    if reason is not None:
+        raise EngineUnavailableError(
+            refusal("engine", "cuda", reason, 'engine="cpu" gives the same bits')
+        )
+    from np_ozaki.engines.cuda import CudaEngine
+    from np_ozaki.engines.cuda_device import CupyDevice
+
+    return CudaEngine(CupyDevice())
+
+
+def engine_states() -> dict[str, str]:
+    """Return each engine and whether it can run here."""
+    reason = cuda_unavailable()
+    cuda = f"unavailable: {reason}" if reason else "available"
+    return {"cpu": "available", "cuda": cuda}
+
+
+def _cuda_device() -> Any:
+    """Return the module that knows CuPy, for arrays that are on a GPU already."""
+    try:
+        from np_ozaki.engines import cuda_device
+    except ImportError as error:
+        raise EngineUnavailableError(
+            refusal(
+                "operand",
+                "array on a GPU",
+                f"CuPy cannot be imported: {error}",
+                "pip install 'np_ozaki[cuda13]' or [cuda12], or pass it as ndarray",
+            )
+        ) from error
+    return cuda_device
+
+
+def as_device_array(x: Any, *, copy: bool = True) -> Any:
+    """Return a CuPy array of what lies on a GPU, without a copy, or of a host array.
+
+    Parameters
+    ----------
+    x : array
+        On a GPU, as `is_device_array` tells, or not.
+    copy : bool, optional
+        False returns arrays of the host as they are.
+
+    Returns
+    -------
+    cupy.ndarray
+        Or x.
+    """
+    if not copy and not is_device_array(x):
+        return x
+    return _cuda_device().as_device_array(x)
+
+
+def to_host(x: Any) -> NDArray[Any]:
+    """Return a CuPy array as an ndarray."""
+    result: NDArray[Any] = _cuda_device().CupyDevice().fetch(x)
+    return result
+
+
+def resolve(options: Options) -> Resolved:
+    """Return the engine that a scope's or a call's options mean.
+
+    Parameters
+    ----------
+    options : Options
+        Their engine may be "auto": the GPU, else the CPU engine.
+
+    Returns
+    -------
+    str
+        "cpu", "cuda" or "native".
+
+    Raises
+    ------
+    EngineUnavailableError
+        "cuda" is asked for and cannot run.
+    """
+    if options.engine == "auto":
+        return "cuda" if cuda_unavailable() is None else "cpu"
+    if options.engine == "cuda":
+        cuda_engine()
+    return options.engine
+
+
+def is_device_array(x: Any) -> bool:
+    """Return whether an operand lies on a GPU, as it says itself.
+
+    CuPy arrays do, and whatever speaks ``__cuda_array_interface__`` or DLPack.
+    """
+    if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
+        return False
+    try:
+        if hasattr(x, "__cuda_array_interface__"):
+            return True
+        kind, _ = x.__dlpack_device__()
+    except Exception:  # noqa: BLE001 - a stranger's property may raise anything
+        return False
+    return int(kind) in {2, 13}  # kDLCUDA and kDLCUDAManaged of the DLPack header

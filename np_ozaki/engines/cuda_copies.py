@@ -1,0 +1,324 @@
+"""Copies between host and device that overlap with kernels.
+
+Operands come in panels over one stream, results leave over another, and kernels wait
+for events only.  Pinned host memory is copied as it is.  Pageable memory goes through
+pinned pieces that several threads fill and empty.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from numpy.typing import NDArray
+
+from np_ozaki.engines.parallel import Block, available_threads, run_blocks
+
+__all__ = ["Copies"]
+
+Array = NDArray[np.float64]
+
+_PIECE_BYTES = 16 << 20
+_PIECES = 4
+_COPY_THREADS = 8
+_MOST_COPIES = 64
+"""Copies of pinned memory that are queued one by one; more go through pieces."""
+
+_ROWS_TO_SPLIT = 1 << 20
+"""Bytes below which one thread copies a piece by itself."""
+
+_streams: dict[tuple[int, str], cupy.cuda.Stream] = {}
+_lock = threading.Lock()
+
+
+def _stream(direction: str) -> cupy.cuda.Stream:
+    """Return the current device's stream for copies in a direction."""
+    key = (int(runtime.getDevice()), direction)
+    with _lock:
+        if key not in _streams:
+            _streams[key] = cupy.cuda.Stream(non_blocking=True)
+        return _streams[key]
+
+
+def _event(stream: cupy.cuda.Stream) -> cupy.cuda.Event:
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
+def _copy(target: Array, source: Array) -> None:
+    """Copy one host array of three axes to another, by several threads if large."""
+    if target.shape[0] == 1:
+        # Shares are cut along the first axis.
+        target, source = target[0], source[0]
+    rows = target.shape[0]
+    threads = min(_COPY_THREADS, available_threads(), rows)
+    if target.nbytes < _ROWS_TO_SPLIT or threads < 2:
+        np.copyto(target, source)
+        return
+    step = -(-rows // threads)
+    todo: list[Block] = [
+        (slice(i, i + step), slice(None), slice(None)) for i in range(0, rows, step)
+    ]
+
+    def work(share: Sequence[Block]) -> None:
+        for part, _, _ in share:
+            np.copyto(target[part], source[part])
+
+    run_blocks(work, todo, threads)
+
+
+def _pieces(shape: tuple[int, ...], limit: int = _PIECE_BYTES) -> Iterator[Block]:
+    """Cut (batch, rows, columns) of doubles into pieces of at most `limit` bytes.
+
+    Each is contiguous in a C-contiguous array: whole matrices, else whole rows of one,
+    else a part of one row.
+    """
+    batch, rows, columns = shape
+    wide = min(columns, limit // 8)
+    tall = min(rows, max(1, limit // (8 * wide))) if wide == columns else 1
+    deep = max(1, limit // (8 * rows * columns)) if tall == rows else 1
+    for h in range(0, batch, deep):
+        for i in range(0, rows, tall):
+            for j in range(0, columns, wide):
+                yield slice(h, h + deep), slice(i, i + tall), slice(j, j + wide)
+
+
+def _rows(x: Any) -> Any:
+    """Return (batch, rows, columns) as (1, batch rows, columns) where strides allow."""
+    if x.shape[0] == 1 or x.strides[0] != x.shape[1] * x.strides[1]:
+        return x
+    return x.reshape(1, x.shape[0] * x.shape[1], x.shape[2])
+
+
+def _as_pinned_rows(x: Array) -> Array | None:
+    """Return pinned memory as a few stacks of rows, or None for what must be staged."""
+    x = _rows(x)
+    if x.strides[2] != 8 or x.strides[1] < 8 * x.shape[2] or x.shape[0] > _MOST_COPIES:
+        return None
+    attributes = runtime.pointerGetAttributes(x.ctypes.data)
+    return x if attributes.type == runtime.memoryTypeHost else None
+
+
+class _Staging:
+    """A few pieces of pinned memory that copies in one direction use in turn."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[cupy.cuda.Event, Array]] = deque()
+        self._made = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `take` would wait for a copy."""
+        return self._made >= _PIECES
+
+    def take(self) -> Array:
+        """Return a piece that no copy uses any more."""
+        if not self.exhausted:
+            self._made += 1
+            memory = cupy.cuda.alloc_pinned_memory(_PIECE_BYTES)
+            return np.frombuffer(memory, np.float64, _PIECE_BYTES // 8)
+        event, piece = self._waiting.popleft()
+        event.synchronize()
+        return piece
+
+    def give(self, piece: Array, event: cupy.cuda.Event) -> None:
+        """Take back a piece that is free after an event."""
+        self._waiting.append((event, piece))
+
+    def wait(self) -> None:
+        """Wait until no copy uses a piece: the pool that they go back to does not."""
+        while self._waiting:
+            self._waiting.popleft()[0].synchronize()
+
+
+class _Source:
+    """An operand, (batch, lines, k), that comes to the device in tiles of lines."""
+
+    def __init__(self, copies: Copies, x: Any) -> None:
+        self._copies = copies
+        self._x = x
+        self._host = not isinstance(x, cupy.ndarray)
+        self._ahead: tuple[slice, Any, cupy.cuda.Event] | None = None
+        self._buffers: deque[Any] = deque()
+        # After this, nothing uses the buffer that comes next.
+        self._over: cupy.cuda.Event | None = None
+
+    def prefetch(self, lines: slice) -> None:
+        """Start to copy a tile that is wanted next."""
+        if self._host and self._ahead is None:
+            self._ahead = self._start(lines)
+
+    def load(self, lines: slice) -> Any:
+        """Return a tile on the device; kernels queued from now on find it there.
+
+        Kernels queued from now on must not use the tile before it.
+        """
+        if not self._host:
+            return self._x[:, lines]
+        if self._ahead is None or self._ahead[0] != lines:
+            self._ahead = self._start(lines)
+        _, tile, arrived = self._ahead
+        self._ahead = None
+        current = cupy.cuda.get_current_stream()
+        self._over = _event(current)
+        current.wait_event(arrived)
+        return tile
+
+    def _start(self, lines: slice) -> tuple[slice, Any, cupy.cuda.Event]:
+        part = self._x[:, lines]
+        # As it lies in memory, so that rows are copied as rows.
+        turned = abs(part.strides[1]) < abs(part.strides[2])
+        source = part.swapaxes(1, 2) if turned else part
+        if not self._buffers or self._buffers[0].size < source.size:
+            count = 1 if part.shape[1] == self._x.shape[1] else 2
+            self._buffers = deque(
+                cupy.empty(source.size, np.float64) for _ in range(count)
+            )
+            self._over = _event(cupy.cuda.get_current_stream())
+        buffer = self._buffers[0]
+        self._buffers.rotate(-1)
+        stream = _stream("in")
+        stream.wait_event(self._over)
+        tile = buffer[: source.size].reshape(source.shape)
+        self._copies.upload(source, tile, stream)
+        return lines, (tile.swapaxes(1, 2) if turned else tile), _event(stream)
+
+
+class Copies:
+    """The copies of one product; see `cuda.Device.transfer`."""
+
+    def __init__(self) -> None:
+        self._staging = {"in": _Staging(), "out": _Staging()}
+        self._arriving: deque[tuple[Array, Array, Array, cupy.cuda.Event]] = deque()
+        self._results: deque[tuple[Any, cupy.cuda.Event]] = deque()
+        self._pending: tuple[Any, Array, cupy.cuda.Event] | None = None
+
+    def source(self, x: Any) -> _Source:
+        """Return the way of an operand to the device."""
+        return _Source(self, x)
+
+    def upload(self, source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
+        """Queue the copy of (batch, rows, columns) to the same shape, C-contiguous."""
+        kind = runtime.memcpyHostToDevice
+        pinned = _as_pinned_rows(source)
+        if pinned is not None:
+            targets = tile.reshape(pinned.shape)
+            for matrix, target in zip(pinned, targets, strict=True):
+                rows, columns = matrix.shape
+                runtime.memcpy2DAsync(
+                    target.data.ptr,
+                    8 * columns,
+                    matrix.ctypes.data,
+                    matrix.strides[0],
+                    8 * columns,
+                    rows,
+                    kind,
+                    stream.ptr,
+                )
+            return
+        staging = self._staging["in"]
+        for h, i, j in _pieces(source.shape):
+            part = source[h, i, j]
+            piece = staging.take()
+            _copy(piece[: part.size].reshape(part.shape), part)
+            runtime.memcpyAsync(
+                tile[h, i, j].data.ptr,
+                piece.ctypes.data,
+                8 * part.size,
+                kind,
+                stream.ptr,
+            )
+            staging.give(piece, _event(stream))
+
+    def result(self, out: Any) -> Any:
+        """Return where a tile of the result is to be written on the device."""
+        if isinstance(out, cupy.ndarray):
+            return out
+        if len(self._results) > 1:
+            # The tile before the last has left, or is about to.
+            buffer, left = self._results.popleft()
+            cupy.cuda.get_current_stream().wait_event(left)
+            if buffer.size >= out.size:
+                return buffer[: out.size].reshape(out.shape)
+        return cupy.empty(out.shape, np.float64)
+
+    def deliver(self, tile: Any, out: Any) -> None:
+        """Take a tile that has been queued to `out`, at the latest in `finish`.
+
+        A tile leaves when the next one has been queued, so that waiting for it keeps
+        no kernel waiting.
+        """
+        if isinstance(out, cupy.ndarray):
+            return
+        self._send()
+        self._pending = tile, out, _event(cupy.cuda.get_current_stream())
+
+    def _send(self) -> None:
+        if self._pending is None:
+            return
+        tile, out, written = self._pending
+        self._pending = None
+        stream = _stream("out")
+        stream.wait_event(written)
+        self._download(tile, out, stream)
+        self._results.append((tile.reshape(-1), _event(stream)))
+
+    def _download(self, tile: Any, out: Array, stream: cupy.cuda.Stream) -> None:
+        kind = runtime.memcpyDeviceToHost
+        pinned = _as_pinned_rows(out)
+        if pinned is not None:
+            sources = tile.reshape(pinned.shape)
+            for matrix, target in zip(sources, pinned, strict=True):
+                rows, columns = target.shape
+                runtime.memcpy2DAsync(
+                    target.ctypes.data,
+                    target.strides[0],
+                    matrix.data.ptr,
+                    8 * columns,
+                    8 * columns,
+                    rows,
+                    kind,
+                    stream.ptr,
+                )
+            return
+        staging = self._staging["out"]
+        for h, i, j in _pieces(tile.shape):
+            if staging.exhausted:
+                self._receive()
+            part = tile[h, i, j]
+            piece = staging.take()
+            runtime.memcpyAsync(
+                piece.ctypes.data, part.data.ptr, 8 * part.size, kind, stream.ptr
+            )
+            view = piece[: part.size].reshape(part.shape)
+            self._arriving.append((piece, view, out[h, i, j], _event(stream)))
+
+    def _receive(self) -> None:
+        """Wait for the oldest piece on its way and write it where it belongs."""
+        piece, view, target, arrived = self._arriving.popleft()
+        arrived.synchronize()
+        _copy(target, view)
+        self._staging["out"].give(piece, arrived)
+
+    def finish(self) -> None:
+        """Bring every result to the host."""
+        self._send()
+        while self._arriving:
+            self._receive()
+        _stream("out").synchronize()
+
+    def abandon(self) -> None:
+        """Let nothing be freed that a copy still uses, finished or not."""
+        for staging in self._staging.values():
+            staging.wait()
+        while self._arriving:
+            self._arriving.popleft()[3].synchronize()
+        current = cupy.cuda.get_current_stream()
+        for direction in ("in", "out"):
+            current.wait_event(_event(_stream(direction)))

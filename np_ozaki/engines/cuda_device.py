@@ -1,0 +1,259 @@
+"""A CUDA GPU through CuPy: memory, kernels, INT8 products.  Copies are in cuda_copies.
+
+Every call works on the current device and stream of the calling thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from cupy_backends.cuda.libs import cublas
+from numpy.typing import NDArray
+
+from np_ozaki._kernels.render import Variant, source
+from np_ozaki.engines.cuda_copies import Copies
+
+__all__ = ["CupyDevice", "as_device_array", "unavailable"]
+
+OPTIONS: tuple[str, ...] = ("--std=c++17",)
+"""Flags of NVRTC; CuPy adds the architecture of the current device.  CuPy keeps the
+compiled kernels on disk, by text, flags, architecture and compiler."""
+
+OLDEST_CAPABILITY = 75
+"""sm_75, the first with INT8 matrix units."""
+
+_PEDANTIC_MATH = 2
+"""cublasMath_t without emulation and without lower precision inside."""
+
+_WORKSPACE_SHARE = 4
+_RESERVED_SHARED = 4096
+"""Shared memory that kernels declare besides the dynamic one, and the system's own."""
+
+_CUDA_R_32I = 10
+"""cudaDataType of int32, which CuPy has no name for."""
+
+_ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
+
+
+def unavailable() -> str | None:
+    """Return why there is no GPU for the engine, or None if there is one."""
+    try:
+        if not runtime.getDeviceCount():
+            return "there is no CUDA device"
+        capability = int(cupy.cuda.Device().compute_capability)
+    except runtime.CUDARuntimeError as error:
+        return f"CUDA does not start: {error}"
+    if capability < OLDEST_CAPABILITY:
+        return (
+            f"the device has compute capability {capability / 10}: INT8 matrix units "
+            f"come with {OLDEST_CAPABILITY / 10}"
+        )
+    return None
+
+
+def as_device_array(x: Any) -> cupy.ndarray:
+    """Return a CuPy array: without a copy for what lies on a GPU, else a copy there.
+
+    Parameters
+    ----------
+    x : array
+        CuPy's, or of another library through ``__cuda_array_interface__`` or DLPack;
+        or anything that `cupy.asarray` takes.
+
+    Returns
+    -------
+    cupy.ndarray
+        On the GPU where the data are.
+    """
+    if isinstance(x, cupy.ndarray):
+        return x
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
+        on_gpu = int(x.__dlpack_device__()[0]) in {2, 13}
+        if on_gpu:
+            return cupy.from_dlpack(x)
+    return cupy.asarray(x)
+
+
+class CupyDevice:
+    """The current GPU, as `cuda.Device` asks for it."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, tuple[int, int]] = {}
+        self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
+        self._lock = threading.Lock()
+        self._listeners = threading.local()
+
+    # Facts -------------------------------------------------------------------------
+
+    def _of_device(self) -> tuple[int, int]:
+        """Return (bytes of memory, bytes of shared memory a block) of this device."""
+        index = runtime.getDevice()
+        if index not in self._facts:
+            memory = runtime.memGetInfo()[1]
+            shared = runtime.deviceGetAttribute(
+                runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, index
+            )
+            self._facts[index] = int(memory), int(shared)
+        return self._facts[index]
+
+    def default_workspace(self) -> int:
+        """Return a quarter of the device's memory, in bytes."""
+        return self._of_device()[0] // _WORKSPACE_SHARE
+
+    def shared_bytes(self) -> int:
+        """Return the dynamic shared memory that a block may have, in bytes."""
+        return self._of_device()[1] - _RESERVED_SHARED
+
+    # Memory ------------------------------------------------------------------------
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        """Return an uninitialised array from CuPy's pool."""
+        return cupy.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
+        """Return an array of zeros from CuPy's pool."""
+        return cupy.zeros(shape, dtype)
+
+    def pointer(self, x: cupy.ndarray) -> int:
+        """Return the address of the first entry."""
+        return int(x.data.ptr)
+
+    def fetch(self, x: Any) -> NDArray[Any]:
+        """Wait for an array and return it on the host."""
+        return cupy.asnumpy(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
+
+    def is_host(self, x: Any) -> bool:
+        """Return whether an array lies in host memory."""
+        return not isinstance(x, cupy.ndarray)
+
+    @contextlib.contextmanager
+    def transfer(self) -> Iterator[Copies]:
+        """Hold the copies of one product; on leaving, results are on the host."""
+        copies = Copies()
+        try:
+            yield copies
+            copies.finish()
+        finally:
+            copies.abandon()
+
+    def own(self, x: NDArray[Any]) -> cupy.ndarray:
+        """Return a copy of a host array."""
+        return cupy.asarray(x)
+
+    def native(self, a: cupy.ndarray, b: cupy.ndarray) -> cupy.ndarray:
+        """Return the product in the device's own FP64, not emulated."""
+        handle = cupy.cuda.device.get_cublas_handle()
+        mode = cublas.getMathMode(handle)
+        cublas.setMathMode(handle, _PEDANTIC_MATH)
+        try:
+            return cupy.matmul(a, b)
+        finally:
+            cublas.setMathMode(handle, mode)
+
+    def out_of_memory(self) -> tuple[type[BaseException], ...]:
+        """Return the errors that say so."""
+        return (cupy.cuda.memory.OutOfMemoryError,)
+
+    def free(self) -> None:
+        """Give CuPy's unused memory back to the device."""
+        cupy.get_default_memory_pool().free_all_blocks()
+
+    # Kernels -----------------------------------------------------------------------
+
+    def _module(self, stage: str, variant: Variant | None) -> cupy.RawModule:
+        key = (stage, variant)
+        with self._lock:
+            if key not in self._modules:
+                self._modules[key] = cupy.RawModule(
+                    code=source(stage, variant), options=OPTIONS, backend="nvrtc"
+                )
+            return self._modules[key]
+
+    def launch(
+        self,
+        stage: str,
+        variant: Variant | None,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: int,
+        args: tuple[Any, ...],
+        shared: int = 0,
+    ) -> None:
+        """Queue a kernel; ints are passed as int64, structured arrays by value."""
+        function = self._module(stage, variant).get_function(kernel)
+        if shared > function.max_dynamic_shared_size_bytes:
+            function.max_dynamic_shared_size_bytes = shared
+        function(grid, (block,), args, shared_mem=shared)
+
+    def gemm(
+        self,
+        left: cupy.ndarray,
+        right: cupy.ndarray,
+        out: cupy.ndarray,
+        *,
+        accumulate: bool,
+    ) -> None:
+        """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices.
+
+        cuBLAS counts in columns: its C is our out transposed, so the operands swap.
+        """
+        stack, rows, k = left.shape
+        columns = right.shape[1]
+        cublas.gemmStridedBatchedEx(
+            cupy.cuda.device.get_cublas_handle(),
+            cublas.CUBLAS_OP_T,
+            cublas.CUBLAS_OP_N,
+            columns,
+            rows,
+            k,
+            _ONE.ctypes.data,
+            right.data.ptr,
+            runtime.CUDA_R_8I,
+            k,
+            columns * k,
+            left.data.ptr,
+            runtime.CUDA_R_8I,
+            k,
+            rows * k,
+            (_ONE if accumulate else _ZERO).ctypes.data,
+            out.data.ptr,
+            _CUDA_R_32I,
+            columns,
+            rows * columns,
+            stack,
+            cublas.CUBLAS_COMPUTE_32I,
+            cublas.CUBLAS_GEMM_DEFAULT,
+        )
+
+    # Timing ------------------------------------------------------------------------
+
+    def mark(self, stage: str) -> None:
+        """Note that the work queued from here on belongs to a stage."""
+        marks = getattr(self._listeners, "marks", None)
+        if marks is not None:
+            event = cupy.cuda.Event()
+            event.record()
+            marks.append((stage, event))
+
+    @contextlib.contextmanager
+    def timeline(self) -> Iterator[dict[str, float]]:
+        """Collect the milliseconds of each stage that this thread queues inside."""
+        times: dict[str, float] = {}
+        marks: list[tuple[str, cupy.cuda.Event]] = []
+        self._listeners.marks = marks
+        try:
+            yield times
+            self.mark("")
+            marks[-1][1].synchronize()
+        finally:
+            self._listeners.marks = None
+        for (stage, start), (_, stop) in pairwise(marks):
+            elapsed = cupy.cuda.get_elapsed_time(start, stop)
+            times[stage] = times.get(stage, 0.0) + elapsed
