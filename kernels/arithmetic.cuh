@@ -195,6 +195,17 @@ HD int dot4(uint32 bytes, uint32 table, int c) {
 #endif
 }
 
+// sum of four products of unsigned bytes, plus c
+HD uint32 unsigned_dot4(uint32 bytes, uint32 table, uint32 c) {
+#ifdef __CUDA_ARCH__
+  return __dp4a(bytes, table, c);
+#else
+  for (int i = 0; i < 4; ++i)
+    c += (uint32)(uint8)(bytes >> (8 * i)) * (uint8)(table >> (8 * i));
+  return c;
+#endif
+}
+
 // From MAGIC_BITS + s, |s| < 2^18.1, to MAGIC_BITS + r with r = s mod p, balanced.  The
 // quotient is the nearest integer to s / p: 1 / p is off by 2^-24 of itself at most,
 // which moves s / p by less than 2^-12, while s / p keeps 1 / (2 p) > 2^-10 away from
@@ -216,61 +227,74 @@ HD uint32 pack(int b0, int b1, int b2, int b3) {
 #endif
 }
 
-HD uint32 multiply_high(uint32 x, uint32 y) { return (uint32)(((uint64)x * y) >> 32); }
-
 // ---- One rounding ----
+
+// The top 128 bits of `words` 32-bit words from the highest word on that is not zero,
+// where there are more than four; `below` is not 0 if bits were left out.
+template <int words>
+HD void leading_words(const uint32* value, uint64* high, uint64* low, uint32* below,
+                      int* position) {
+  uint32 top[4] = {0, 0, 0, 0};
+  *below = 0;
+  *position = 0;
+#pragma unroll
+  for (int i = words - 1; i >= 0; --i) {
+    if (words <= 4) {
+      top[i] = value[i];
+    } else if (top[3]) {
+      *below |= value[i];
+    } else {
+      // What has been zero so far moves out; the last four words stay where they are.
+      top[3] = top[2];
+      top[2] = top[1];
+      top[1] = top[0];
+      top[0] = value[i];
+      *position = 32 * i;
+    }
+  }
+  *high = (uint64)top[3] << 32 | top[2];
+  *low = (uint64)top[1] << 32 | top[0];
+}
+
+// The bits of a double: 2^exponent times mantissa / 2^63, whose top bit is set, rounded
+// half to even; `exponent` is not that of a normal number, or rounding may leave it.
+HD uint64 rounded_outside(uint64 mantissa, int exponent) {
+  if (exponent > 1023) return INFINITY_BITS;
+  int drop = 11 - 1022 - exponent;      // at least 12: what gradual underflow takes
+  if (drop > 64) return 0;              // below half of the smallest subnormal
+  uint64 kept = drop == 64 ? 0 : mantissa >> drop;
+  uint64 half = 1ull << (drop - 1);
+  uint64 lost = drop == 64 ? mantissa : mantissa & ((half << 1) - 1);
+  // A carry into the exponent field makes the smallest normal number.
+  return kept + (lost > half || (lost == half && (kept & 1)));
+}
 
 // The bits of a number of `words` 32-bit words times 2^-exponents, rounded once, half
 // to even, with IEEE overflow and gradual underflow.  The sign goes in unchanged.
 template <int words>
-HD uint64 rounded(const uint32* value, bool negative, int64 exponents) {
-  // The top 64 bits from the highest non-zero word on, and whether anything is below.
-  uint64 top = 0;
-  uint32 below = 0;
-  int position = 0;
-#pragma unroll
-  for (int i = words - 1; i >= 0; --i) {
-    if (top == 0) {
-      top = value[i];
-      position = 32 * i;
-    } else if ((top >> 32) == 0) {
-      top = top << 32 | value[i];
-      position = 32 * i;
-    } else {
-      below |= value[i];
-    }
+HD uint64 rounded(const uint32* value, bool negative, int exponents) {
+  uint64 high, low;
+  uint32 below;
+  int position;
+  leading_words<words>(value, &high, &low, &below, &position);
+  position += 127;
+  if (!high) {
+    high = low;
+    low = 0;
+    position -= 64;
   }
-  if (top == 0) return 0;  // an exact zero is +0
-  // Words were taken until `top` had more than 32 bits; the next one fills it up.
-  int zeros = leading_zeros(top);
-  if (zeros && position > 0) {
-    uint32 next = 0, rest = 0;
-#pragma unroll
-    for (int i = 0; i < words - 1; ++i) {
-      if (32 * (i + 1) == position) next = value[i];
-      if (32 * (i + 1) < position) rest |= value[i];
-    }
-    top = top << zeros | (uint64)next >> (32 - zeros);  // zeros < 32 here
-    below = rest | (next << zeros);
-  } else {
-    top <<= zeros;
-  }
-  int64 exponent = position + 63 - zeros - exponents;  // of the leading bit
+  if (!high) return 0;  // an exact zero is +0
+  int zeros = leading_zeros(high);
+  high = high << zeros | low >> 1 >> (63 - zeros);
+  low <<= zeros;
+  high |= (low != 0) | (below != 0);  // far below the rounding bit
+  int exponent = position - zeros - exponents;
   uint64 sign = negative ? 1ull << 63 : 0;
-  if (exponent > 1023) return sign | INFINITY_BITS;
-  int drop = 11;
-  if (exponent < -1022) {
-    int64 deeper = 11 + (-1022 - exponent);
-    if (deeper > 64) return sign;  // below half of the smallest subnormal
-    drop = (int)deeper;
-    exponent = -1023;
-  }
-  uint64 kept = drop == 64 ? 0 : top >> drop;
-  uint64 half = 1ull << (drop - 1);
-  uint64 lost = drop == 64 ? top : top & ((half << 1) - 1);
-  bool up = lost > half || (lost == half && (below || (kept & 1)));
-  // Normal numbers bring their leading bit, which adds one to the exponent field; a
-  // carry out of the mantissa goes the same way, up to infinity.
-  uint64 field = exponent == -1023 ? 0 : (uint64)(exponent + 1022);
-  return sign | ((field << 52) + kept + up);
+  if (exponent < -1022 || exponent > 1023) return sign | rounded_outside(high, exponent);
+  uint64 kept = high >> 11;
+  uint32 rest = (uint32)high & 0x7ff;
+  kept += (rest + 0x3ff + ((uint32)kept & 1)) >> 11;
+  // The mantissa brings its leading bit, which adds one to the exponent field; a carry
+  // out of it goes the same way, up to infinity.
+  return sign | (((uint64)(exponent + 1022) << 52) + kept);
 }

@@ -11,9 +11,8 @@
 const int HOPELESS = 1 << 20;
 const int UNIT_BITS = 57;
 
-// x 2^shift as 128 bits would hold it, compared by leading bit and then by the rest.
-// The exponent of x / y, as frexp gives it, and whether x > y: both from integers.
-// x and y are not 0.
+// The exponent of x 2^shift / y as frexp gives it, or 0 where that is not above 1: from
+// leading bits, and mantissas where those agree.  x and y are not 0.
 DEVICE int bits_above(uint64 x, int shift, uint64 y) {
   int zeros_x = leading_zeros(x), zeros_y = leading_zeros(y);
   int excess = shift + zeros_y - zeros_x;  // of the leading bits
@@ -31,47 +30,47 @@ DEVICE int spare_bits(LineFacts facts, int64 index) {
 template <class Entry>
 DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
                     LineFacts rows, int64 batch_a, LineFacts columns, int64 batch_b,
-                    int64 batches, int64 row_count, int64 column_count, int64 factor,
-                    int64 deficit, int* missing) {
-  int64 j = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  int64 i = blockIdx.y * (int64)gridDim.z + blockIdx.z;
-  if (j >= column_count || i >= batches * row_count) return;
-  int64 batch = i / row_count;
-  i -= batch * row_count;
-  int64 row = (batch_a > 1 ? batch : 0) * row_count + i;
+                    int64 row_count, int64 column_count, int64 factor, int64 deficit,
+                    int64 width, int* missing) {
+  Entries entries(row_count, column_count, (int)width);
+  if (entries.outside) return;
+  int64 batch = blockIdx.z, j = entries.column;
   int64 column = (batch_b > 1 ? batch : 0) * column_count + j;
-  uint64 norm_a = rows.norms[row], norm_b = columns.norms[column];
+  uint64 norm_b = columns.norms[column];
+  int spare_b = norm_b ? spare_bits(columns, column) : 0;
   int need = 0;
-  if (norm_a && j == 0) need = max(need, (int)deficit - spare_bits(rows, row));
-  if (norm_b && i == 0) need = max(need, (int)deficit - spare_bits(columns, column));
-  if (norm_a && norm_b) {
+  if (norm_b && entries.row == 0) need = max(need, (int)deficit - spare_b);
+  for (int64 i = entries.row; i < row_count; i += entries.step) {
+    int64 row = (batch_a > 1 ? batch : 0) * row_count + i;
+    uint64 norm_a = rows.norms[row];
+    if (!norm_a) continue;
+    int spare_a = spare_bits(rows, row);
+    if (j == 0) need = max(need, (int)deficit - spare_a);
+    if (!norm_b) continue;
     uint64 least = (uint64)lower[batch * batch_stride + i * row_stride + j] * factor;
-    if (least) {
-      need = max(need, bits_above(norm_b, UNIT_BITS - spare_bits(rows, row), least));
-      need = max(need, bits_above(norm_a, UNIT_BITS - spare_bits(columns, column), least));
-    } else {
-      need = HOPELESS;
-    }
+    if (!least) need = HOPELESS;
+    else
+      need = max(need, max(bits_above(norm_b, UNIT_BITS - spare_a, least),
+                           bits_above(norm_a, UNIT_BITS - spare_b, least)));
   }
-  if (need > 0 && need > *(volatile int*)&missing[batch]) atomicMax(&missing[batch], need);
+  if (need > 0 && need > *(volatile int*)&missing[batch])
+    atomicMax(&missing[batch], need);
 }
 
 KERNEL void certificate(const int* lower, int64 batch_stride, int64 row_stride,
                         LineFacts rows, int64 batch_a, LineFacts columns,
-                        int64 batch_b, int64 batches, int64 row_count,
-                        int64 column_count, int64 factor, int64 deficit,
-                        int* missing) {
-  certify(lower, batch_stride, row_stride, rows, batch_a, columns, batch_b, batches,
-          row_count, column_count, factor, deficit, missing);
+                        int64 batch_b, int64 row_count, int64 column_count,
+                        int64 factor, int64 deficit, int64 width, int* missing) {
+  certify(lower, batch_stride, row_stride, rows, batch_a, columns, batch_b, row_count,
+          column_count, factor, deficit, width, missing);
 }
 
 KERNEL void wide_certificate(const int64* lower, int64 batch_stride, int64 row_stride,
                              LineFacts rows, int64 batch_a, LineFacts columns,
-                             int64 batch_b, int64 batches, int64 row_count,
-                             int64 column_count, int64 factor, int64 deficit,
-                             int* missing) {
-  certify(lower, batch_stride, row_stride, rows, batch_a, columns, batch_b, batches,
-          row_count, column_count, factor, deficit, missing);
+                             int64 batch_b, int64 row_count, int64 column_count,
+                             int64 factor, int64 deficit, int64 width, int* missing) {
+  certify(lower, batch_stride, row_stride, rows, batch_a, columns, batch_b, row_count,
+          column_count, factor, deficit, width, missing);
 }
 
 // Products of one block of k join their 64-bit sums.

@@ -141,6 +141,23 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
   return exponent;
 }
 
+// ---- Entries of a result ----
+
+// Blocks of ALONG_THREADS take `width` columns, a power of two, by as many rows as fit;
+// rows that the grid does not reach follow in steps.
+struct Entries {
+  int64 row, step, column;
+  bool outside;
+
+  DEVICE Entries(int64 rows, int64 columns, int width) {
+    int height = ALONG_THREADS / width;
+    column = blockIdx.x * (int64)width + threadIdx.x % width;
+    row = blockIdx.y * (int64)height + threadIdx.x / width;
+    step = gridDim.y * (int64)height;
+    outside = column >= columns || row >= rows;
+  }
+};
+
 // ---- Planes ----
 
 const int QUAD = 4;               // entries that a thread turns to one word a plane

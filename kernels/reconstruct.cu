@@ -37,27 +37,30 @@ DEVICE uint64 special_value(Operand a, Operand b, int64 batch_a, int64 row,
   return minus ? 1ull << 63 | INFINITY_BITS : finite;
 }
 
-// One thread an entry.  A batch of 1 broadcasts.
+// One thread an entry; a batch of 1 broadcasts.
 KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batch_a,
                         Operand b, LineFacts columns, int64 batch_b, Result out,
-                        int* flags) {
-  int64 j = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  int64 i = blockIdx.y * (int64)gridDim.z + blockIdx.z;
-  if (j >= out.columns || i >= out.batch * out.rows) return;
-  int64 batch = i / out.rows;
-  i -= batch * out.rows;
-  const int* source = products.data + batch * products.batch_stride +
-                      i * products.row_stride + j;
-  int values[NUM_MODULI];
-#pragma unroll
-  for (int l = 0; l < NUM_MODULI; ++l) values[l] = source[l * products.plane_stride];
+                        int64 width, int* flags) {
+  Entries entries(out.rows, out.columns, (int)width);
+  if (entries.outside) return;
+  int64 batch = blockIdx.z, j = entries.column;
   int64 of_a = batch_a > 1 ? batch : 0, of_b = batch_b > 1 ? batch : 0;
-  int64 row = of_a * out.rows + i, column = of_b * out.columns + j;
-  int64 exponents = (int64)rows.exponents[row] + columns.exponents[column];
-  uint64 bits = reconstructed(values, exponents);
-  if (magnitude(bits) == INFINITY_BITS) atomicOr(flags, OVERFLOW_FLAG);
-  int special = rows.special[row] | columns.special[column];
-  if (special & HOLDS_NAN) bits = NAN_BITS;
-  else if (special) bits = special_value(a, b, of_a, i, of_b, j, bits, flags);
-  out.data[batch * out.batch_stride + i * out.row_stride + j * out.column_stride] = bits;
+  int64 column = of_b * out.columns + j;
+  int nu = columns.exponents[column], special_column = columns.special[column];
+  for (int64 i = entries.row; i < out.rows; i += entries.step) {
+    const int* source = products.data + batch * products.batch_stride +
+                        i * products.row_stride;
+    int values[NUM_MODULI];
+#pragma unroll
+    for (int l = 0; l < NUM_MODULI; ++l)
+      values[l] = source[l * products.plane_stride + j];
+    int64 row = of_a * out.rows + i;
+    uint64 bits = reconstructed(values, rows.exponents[row] + nu);
+    if (magnitude(bits) == INFINITY_BITS) atomicOr(flags, OVERFLOW_FLAG);
+    int special = rows.special[row] | special_column;
+    if (special & HOLDS_NAN) bits = NAN_BITS;
+    else if (special) bits = special_value(a, b, of_a, i, of_b, j, bits, flags);
+    out.data[batch * out.batch_stride + i * out.row_stride + j * out.column_stride] =
+        bits;
+  }
 }

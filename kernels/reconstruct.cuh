@@ -1,71 +1,72 @@
 // The exact integer C' from its residue products, by the Chinese remainder theorem.
 //
-//   C' = sum of d_l P / p_l - t P,   d_l = c_l (P / p_l)^-1 mod p_l.
+//   C' = sum of d_l P / p_l - q P,   d_l = c_l (P / p_l)^-1 modulo p_l.
 //
-// Any representatives of the digits d_l do: t is found from the sum itself.
+// Any representatives of the digits d_l do, since q is found from the sum itself: they
+// come from the bytes of c_l and stay below 2^18.  Two moduli share a weight:
+// d_a P / p_a + d_b P / p_b = (d_a p_b + d_b p_a) P / (p_a p_b).
 #pragma once
 #include "arithmetic.cuh"
 
+HD uint32 digit(int product, int l) {
+  // The bytes of c + 2^31 count (P / p)^-1 2^(8 i) modulo p, from 0 to p - 1.
+  return unsigned_dot4((uint32)product ^ 0x80000000u, digit_powers(l), digit_offset(l));
+}
+
 // From the int32 products c_l of all moduli: |C'| in words, and its sign.
 HD bool crt(const int* products, uint32* value) {
-  // C' + P / 2 lies in 0 .. P - 1 and is what the words hold until the end.
-  uint64 sums[WORDS];
+  uint64 sums[SUM_WORDS];
 #pragma unroll
-  for (int i = 0; i < WORDS; ++i) sums[i] = half_word(i);
+  for (int i = 0; i < SUM_WORDS; ++i) sums[i] = 0;
 #pragma unroll
-  for (int l = 0; l < NUM_MODULI; ++l) {
-    const int p = modulus(l);
-    int sum = dot4((uint32)products[l] ^ 0x80000000u, digit_powers(l),
-                   MAGIC_BITS + digit_offset(l));
-    int digit = balanced(sum, (float)p, 1.0f / (float)p) - (MAGIC_BITS - p);  // >= 0
+  for (int l = 0; l < NUM_MODULI; l += 2) {
+    uint32 pair = digit(products[l], l);  // below 2^27
+    if (l + 1 < NUM_MODULI)
+      pair = pair * modulus(l + 1) + digit(products[l + 1], l + 1) * modulus(l);
 #pragma unroll
-    for (int i = 0; i < WORDS; ++i)
-      if (weight_word(l * WORDS + i))
-        sums[i] += (uint64)(uint32)digit * weight_word(l * WORDS + i);
+    for (int i = 0; i < SUM_WORDS; ++i)
+      if (weight_word(l / 2 * SUM_WORDS + i))
+        sums[i] += (uint64)pair * weight_word(l / 2 * SUM_WORDS + i);
   }
 #pragma unroll
-  for (int i = 0; i + 1 < WORDS; ++i) sums[i + 1] += sums[i] >> 32;
+  for (int i = 0; i + 1 < SUM_WORDS; ++i) sums[i + 1] += sums[i] >> 32;
+  // q = floor((sum + P / 2) / P) or one less, from the top 32 bits.
+  const int word = TOP_SHIFT / 32, shift = TOP_SHIFT % 32;
+  uint64 above = word + 1 < SUM_WORDS ? sums[word + 1 < SUM_WORDS ? word + 1 : 0] : 0;
+  uint32 top = (uint32)((above << 32 | (uint32)sums[word]) >> shift) + TOP_HALF;
+  uint64 scaled = (uint64)top * QUOTIENT_FACTOR;
+  uint32 quotient = (uint32)(scaled >> QUOTIENT_SHIFT);
+  // C' modulo 2^(32 VALUE_WORDS), in two's complement.
+  uint64 carry = 0;
 #pragma unroll
-  for (int i = 0; i < WORDS; ++i) value[i] = (uint32)sums[i];
-  // t or t - 1 of the P's in it
-#if PRODUCT
-  uint32 quotient = value[0] / PRODUCT;
-#else
-  const int word = QUOTIENT_SHIFT / 32, shift = QUOTIENT_SHIFT % 32;
-  uint32 above = word + 1 < WORDS ? value[word + 1 < WORDS ? word + 1 : 0] : 0;
-  uint32 top = (uint32)(((uint64)above << 32 | value[word]) >> shift);
-  uint32 quotient = multiply_high(top, QUOTIENT_FACTOR) >> 23;
-#endif
-  // A borrow is 0 or -1.
-  int64 carry = 0;
-#pragma unroll
-  for (int i = 0; i < WORDS; ++i) {
-    uint64 taken = (uint64)quotient * product_word(i);
-    carry += (int64)value[i] - (int64)(uint32)taken;
-    value[i] = (uint32)carry;
-    carry = (carry >> 32) - (int64)(taken >> 32);
-  }
-  uint32 less[WORDS];
-  carry = 0;
-#pragma unroll
-  for (int i = 0; i < WORDS; ++i) {
-    carry += (int64)value[i] - (int64)product_word(i);
-    less[i] = (uint32)carry;
-    carry >>= 32;
-  }
-  bool again = carry == 0;
-  carry = 0;
-#pragma unroll
-  for (int i = 0; i < WORDS; ++i) {
-    carry += (int64)(again ? less[i] : value[i]) - (int64)half_word(i);
+  for (int i = 0; i < VALUE_WORDS; ++i) {
+    carry += (uint64)quotient * minus_product_word(i) + (uint32)sums[i];
     value[i] = (uint32)carry;
     carry >>= 32;
   }
-  bool negative = carry < 0;
-  carry = negative;
+  // One less is possible only where the quotient is about to become the next integer.
+  if ((scaled >> (QUOTIENT_SHIFT - 5) & 31) == 31) {
+    uint32 less[VALUE_WORDS];
+    carry = 0;
+    int64 beyond = 0;
+#pragma unroll
+    for (int i = 0; i < VALUE_WORDS; ++i) {
+      int64 signed_word = i + 1 < VALUE_WORDS ? (int64)value[i] : (int64)(int)value[i];
+      beyond = (beyond >> 32) + signed_word - (int64)half_word(i);
+      carry += (uint64)value[i] + minus_product_word(i);
+      less[i] = (uint32)carry;
+      carry >>= 32;
+    }
+    if (beyond >= 0) {  // C' >= P / 2
+#pragma unroll
+      for (int i = 0; i < VALUE_WORDS; ++i) value[i] = less[i];
+    }
+  }
+  bool negative = value[VALUE_WORDS - 1] >> 31;
   uint32 flip = negative ? 0xffffffffu : 0;
+  carry = negative;
 #pragma unroll
-  for (int i = 0; i < WORDS; ++i) {
+  for (int i = 0; i < VALUE_WORDS; ++i) {
     carry += value[i] ^ flip;
     value[i] = (uint32)carry;
     carry >>= 32;
@@ -74,8 +75,8 @@ HD bool crt(const int* products, uint32* value) {
 }
 
 // The bits of C' 2^-(mu + nu), rounded once.
-HD uint64 reconstructed(const int* products, int64 exponents) {
-  uint32 value[WORDS];
+HD uint64 reconstructed(const int* products, int exponents) {
+  uint32 value[VALUE_WORDS];
   bool negative = crt(products, value);
-  return rounded<WORDS>(value, negative, exponents);
+  return rounded<VALUE_WORDS>(value, negative, exponents);
 }

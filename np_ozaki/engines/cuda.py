@@ -68,6 +68,8 @@ _THREADS = 256
 _CHUNK = 4096
 _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
+_ROWS_A_THREAD = 4
+_MOST_BLOCKS = 65535
 _FUSED_BYTES = 1 << 16
 """A line of at most this size is kept in shared memory between its two stages."""
 
@@ -505,6 +507,7 @@ class CudaEngine:
         """
         self.device.mark("reconstruct")
         batch, m, n = out.shape
+        grid, width = _entry_grid(batch, m, n)
         strides = (s // 4 for s in products.strides[:3])
         source = np.array((self.device.pointer(products), *strides), dtype=_PRODUCTS)
         result = np.array(
@@ -520,12 +523,10 @@ class CudaEngine:
             facts[1].struct(self.device),
             right.x.shape[0],
             result,
+            width,
             flags,
         )
-        grid, block = _entry_grid(batch * m, n)
-        self._launch(
-            "reconstruct", "reconstruct", grid, args, variant=variant, block=block
-        )
+        self._launch("reconstruct", "reconstruct", grid, args, variant=variant)
 
     # What is not this engine's ----------------------------------------------------
 
@@ -806,11 +807,12 @@ class CudaEngine:
     ) -> None:
         """Queue the first look at a tile; `missing` takes the maximum."""
         self.device.mark("certificate")
-        batch, m, n = shape
+        _, m, n = shape
         k = left.x.shape[2]
         factor = k
         if 2 * (k.bit_length() + _FIRST_LOOK) + 7 > _DOUBLE_BITS:
             factor = 1 << (k.bit_length() - 1)  # as every engine does
+        grid, width = _entry_grid(*shape)
         args = (
             lower,
             *(s // lower.itemsize for s in lower.strides[:2]),
@@ -818,16 +820,15 @@ class CudaEngine:
             left.x.shape[0],
             right.facts.struct(self.device),
             right.x.shape[0],
-            batch,
             m,
             n,
             127 * factor,
             k.bit_length() + 9,
+            width,
             missing,
         )
         kernel = "certificate" if lower.itemsize == 4 else "wide_certificate"
-        grid, block = _entry_grid(batch * m, n)
-        self._launch("certificate", kernel, grid, args, block=block)
+        self._launch("certificate", kernel, grid, args)
 
     def _missing_bits(
         self, a: Any, b: Any, missing: Any, variant: Variant
@@ -866,12 +867,11 @@ def _second_look(
         return int(cpu_certificate.missing_bits(*sides)[0])
 
 
-def _entry_grid(rows: int, columns: int) -> tuple[tuple[int, int, int], int]:
-    """Return a grid and a block for one thread an entry, along the columns."""
-    block = min(_THREADS, max(32, padded(columns, 32)))
-    most = 65535
-    deep = -(-rows // most)
-    return (-(-columns // block), -(-rows // deep), deep), block
+def _entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
+    """Return a grid for one thread an entry, and the columns that a block takes."""
+    width = min(_THREADS, 1 << (n - 1).bit_length())
+    height = _ROWS_A_THREAD * (_THREADS // width)
+    return (-(-n // width), min(-(-m // height), _MOST_BLOCKS), batch), width
 
 
 class _Side:
