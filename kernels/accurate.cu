@@ -2,16 +2,17 @@
 #include "lines.cuh"
 
 struct Ceilings {
-  DEVICE void operator()(const uint64* bits, int exponent, int e, Planes planes,
-                         int64 batch, int64 line, int64 h) const {
-    int t[QUAD];
-    for (int i = 0; i < QUAD; ++i) t[i] = (int)scaled_ceiling(bits[i], AUXILIARY_BITS - e);
-    *planes.quad(0, batch, line, h) = pack(t[0], t[1], t[2], t[3]);
+  DEVICE void operator()(const uint64* bits, int exponent, int e, uint64* target,
+                         int64 step) const {
+    int t[GROUP];
+    for (int i = 0; i < GROUP; ++i)
+      t[i] = (int)scaled_ceiling(bits[i], AUXILIARY_BITS - e);
+    *target = pack_group(t);
   }
 };
 
 KERNEL void ceilings_along(Operand x, LineFacts facts, Planes planes) {
-  __shared__ uint64 chunk[CHUNK];
+  __shared__ uint64 chunk[CHUNK_SIZE];
   planes_along(Ceilings(), x, facts.exponents, facts.largest, planes, chunk);
 }
 

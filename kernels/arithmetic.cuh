@@ -70,6 +70,20 @@ HD uint64 scaled_ceiling(uint64 bits, int shift) {
   return (f + (1ull << -shift) - 1) >> -shift;
 }
 
+// The same for e = top_exponent of a number not below |x|, w <= 16 and shift = w - 1 - e,
+// where e is that of a normal number; NaN and Inf give 0.  Every shift is to the right
+// and by at least 5 bits of the upper word, so that the lower one matters as not 0 only.
+HD uint32 normal_ceiling(uint64 bits, int e, int w) {
+  uint32 word = (uint32)(bits >> 32);
+  int field = (int)(word >> 20 & 0x7ff);
+  uint32 f = (word & 0xfffff) | (field ? 0x100000 : 0);
+  f += (uint32)bits != 0;
+  int shift = 1044 - w + e - (field ? field : 1);
+  shift = shift < 31 ? shift : 31;
+  uint32 t = (f + (1u << shift) - 1) >> shift;
+  return field == 0x7ff ? 0 : t;
+}
+
 // floor(|x| 2^shift), likewise.
 HD uint64 scaled_floor(uint64 bits, int shift) {
   int exponent;
@@ -131,28 +145,53 @@ HD uint64 scaled_integer(uint64 bits, int exponent, int* byte_shift) {
   shift += exponent;
   *byte_shift = 0;
   uint64 value;
-  if (shift >= 0) {
+  if (shift > 7) {  // in a narrow system only subnormal numbers are so short
     if (wide && f) {
       *byte_shift = shift >> 3;
       shift &= 7;
     }
     value = f << (shift & 63);
-  } else if (shift < -54) {
-    value = 0;  // below one half
-  } else if (truncate) {
-    value = f >> -shift;
   } else {
-    uint64 half = 1ull << (-shift - 1);
-    value = (f + half - 1 + ((f >> -shift) & 1)) >> -shift;
+    // From 60 bits to the right; below 2^-3 nothing is left to round.
+    uint64 aligned = f << 7;
+    int right = 7 - shift < 63 ? 7 - shift : 63;
+    value = aligned >> right;
+    uint64 lost = aligned << 1 << (63 - right);  // 2^63 is one half
+    if (!truncate) value += lost + (value & 1) > 1ull << 63;
   }
-  return bits >> 63 ? OFFSET - value : OFFSET + value;
+  uint64 sign = (uint64)((int64)bits >> 63);
+  return OFFSET + (value ^ sign) - sign;
+}
+
+// The same in fewer steps for most numbers: normal ones with |A'| < 2^59, which from bit
+// 60 are shifted to the right by at least one.
+HD bool is_plain(uint64 bits, int exponent) {
+  int field = (int)(bits >> 52) & 0x7ff;
+  return field - 1u < 0x7feu && 1082 - exponent - field > 0;
+}
+
+template <bool truncate>
+HD uint64 plain_integer(uint64 bits, int exponent) {
+  uint32 word = (uint32)(bits >> 32);
+  int right = 1082 - exponent - (int)(word >> 20 & 0x7ff);
+  right = right < 63 ? right : 63;
+  uint64 f = (uint64)((word & 0xfffff) | 0x100000) << 32 | (uint32)bits;
+  uint64 aligned = f << 7;
+  uint64 value = aligned >> right;
+  if (!truncate) {
+    uint64 lost = aligned << (64 - right);
+    bool tie_up = (uint32)lost | ((uint32)value & 1);
+    value += (uint32)(lost >> 32) >= (tie_up ? 0x80000000u : 0x80000001u);
+  }
+  return word >> 31 ? OFFSET - value : OFFSET + value;
 }
 
 // ---- Small residues in FP32 ----
 
-// An FP32 number of 1.5 2^23 plus an integer s below 2^22 holds s in its low bits, so
-// that integer sums become floats without conversion.
-const int MAGIC_BITS = 0x4b400000;
+// An FP32 number from 2^23 to 2^24 is an integer and holds it in its low bits, so that
+// integer sums become floats without conversion: a sum s modulo p starts at `bias`, the
+// bits of a multiple of p and 256.
+const float MAGIC = 12582912.0f;  // 1.5 2^23
 
 HD float as_float(int bits) {
 #ifdef __CUDA_ARCH__
@@ -206,15 +245,15 @@ HD uint32 unsigned_dot4(uint32 bytes, uint32 table, uint32 c) {
 #endif
 }
 
-// From MAGIC_BITS + s, |s| < 2^18.1, to MAGIC_BITS + r with r = s mod p, balanced.  The
-// quotient is the nearest integer to s / p: 1 / p is off by 2^-24 of itself at most,
-// which moves s / p by less than 2^-12, while s / p keeps 1 / (2 p) > 2^-10 away from
-// the halves for odd p.  For p = 256 a half may go either way.
-HD int balanced(int biased, float p, float inverse) {
-  const float magic = as_float(MAGIC_BITS);
-  float s = as_float(biased);
-  float quotient = fused(s - magic, inverse, magic) - magic;
-  return as_int(fused(-quotient, p, s));
+// From bias + s, the bits of a float F, to bias + r with r = s modulo p, balanced; as an
+// int8 its low byte is r.  `quotients` is MAGIC + bias / p.  The quotient is the integer
+// nearest to F / p: the rounding error of 1 / p moves F / p by about 1 / (2 p), as much
+// as F / p keeps away from the halves.  render.py puts the bias where it is enough less,
+// and every s of every modulus is tried by a test.
+HD int balanced(int biased, float p, float inverse, float quotients) {
+  float number = as_float(biased);
+  float quotient = fused(number, inverse, MAGIC) - quotients;
+  return as_int(fused(-quotient, p, number));
 }
 
 HD uint32 pack(int b0, int b1, int b2, int b3) {

@@ -42,9 +42,9 @@ struct Planes {
   int64 plane_stride;  // bytes
   int64 lines_padded, k_padded;
 
-  DEVICE uint32* quad(int plane, int64 batch, int64 line, int64 h) const {
+  DEVICE uint64* group(int64 batch, int64 line, int64 h) const {
     int64 row = batch * lines_padded + line;
-    return (uint32*)(data + plane * plane_stride + row * k_padded + h);
+    return (uint64*)(data + row * k_padded + h);
   }
 };
 
@@ -58,14 +58,21 @@ DEVICE uint64 larger(uint64 x, uint64 y) { return x > y ? x : y; }
 const int ALONG_THREADS = 256;
 
 struct Sums {
-  uint64 squares, norms;
+  uint64 squares;
+  uint32 norms;  // a thread adds up less than 2^15 entries at a time
 };
 
-// The sums of one entry's contributions, with e = top_exponent of the line.
+// One entry's contribution to the sums, with e = top_exponent of the line.
 DEVICE void add_entry(Sums* sums, uint64 bits, int e, int w) {
-  uint64 t = scaled_ceiling(bits, w - 1 - e);
-  sums->squares += t * t;
-  sums->norms += w == NORM_BITS ? t : scaled_ceiling(bits, NORM_BITS - 1 - e);
+  if (e < -1022) {  // all entries are subnormal
+    uint64 t = scaled_ceiling(bits, w - 1 - e);
+    sums->squares += t * t;
+    sums->norms += (uint32)scaled_ceiling(bits, NORM_BITS - 1 - e);
+    return;
+  }
+  uint32 t = normal_ceiling(bits, e, w);
+  sums->squares += (uint64)t * t;
+  sums->norms += w == NORM_BITS ? t : normal_ceiling(bits, e, NORM_BITS);
 }
 
 // Reductions of one value a thread over a block of ALONG_THREADS; all get the result.
@@ -106,21 +113,36 @@ struct Exponents {
   uint64 limit_top;
 };
 
-// Takes one entry into a line's maximum and flags.
+// The upper word of a magnitude tells the exponent of a normal number, which is all that
+// is wanted of a line's largest entry.  Only where the largest upper word is that of a
+// subnormal number, of zero or of something not finite every entry is looked at in full.
+DEVICE uint32 upper_magnitude(uint64 bits) { return (uint32)(bits >> 32) & 0x7fffffff; }
+
+DEVICE bool is_ordinary(uint64 upper) {
+  return upper >= 0x00100000 && upper < 0x7ff00000;
+}
+
 DEVICE void look(uint64 bits, uint64* largest, uint64* special) {
   if (is_finite(bits)) *largest = larger(*largest, magnitude(bits));
   else *special |= special_of(bits);
 }
 
-// Everything about one line, by a whole block; `entry(h)` gives bits.  Thread 0 stores.
+// Everything about one line, by a whole block; `entry(h)` gives bits.  Thread 0 stores,
+// also e of the line to `top`.
 template <class Entry>
 DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int64 index,
-                      uint64* scratch) {
-  uint64 largest = 0, special = 0;
+                      uint64* scratch, int* top) {
+  uint32 upper = 0;
   for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
-    look(entry(h), &largest, &special);
-  largest = over_block(largest, scratch, TakeLarger());
-  special = over_block(special, scratch, TakeUnion());
+    upper = max(upper, upper_magnitude(entry(h)));
+  uint64 largest = over_block(upper, scratch, TakeLarger()) << 32, special = 0;
+  if (!is_ordinary(largest >> 32)) {
+    largest = 0;
+    for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
+      look(entry(h), &largest, &special);
+    largest = over_block(largest, scratch, TakeLarger());
+    special = over_block(special, scratch, TakeUnion());
+  }
   Sums sums = {0, 0};
   if (largest) {
     int e = top_exponent(largest);
@@ -137,6 +159,7 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
     facts.norms[index] = norms;
     facts.special[index] = (int)special;
     facts.exponents[index] = exponent;
+    *top = largest ? top_exponent(largest) : 0;
   }
   return exponent;
 }
@@ -160,21 +183,41 @@ struct Entries {
 
 // ---- Planes ----
 
-const int QUAD = 4;               // entries that a thread turns to one word a plane
-const int CHUNK = 4096;           // entries of a line in shared memory at a time
+const int GROUP = 8;    // entries along k that a thread turns to eight bytes a plane
+const int CHUNK = 4096;  // entries of a line in shared memory at a time
 const int TILE_K = 128;
 const int TILE_LINES = 32;
-const int TILE_PITCH = TILE_K / QUAD * (QUAD + 1) + 1;  // no two lanes share a bank
 
-// One line to planes; `entry(h)` gives bits of h < k, the rest up to k_padded is 0.
-// `emit(bits[4], exponent, e, plane pointer)` writes every plane of a quad.
-template <class Emit, class Entry>
-DEVICE void line_planes(Emit emit, Entry entry, int64 k, int64 first, int64 last,
-                        int exponent, int e, Planes planes, int64 batch, int64 line) {
-  for (int64 h = first + QUAD * threadIdx.x; h < last; h += QUAD * ALONG_THREADS) {
-    uint64 bits[QUAD];
-    for (int i = 0; i < QUAD; ++i) bits[i] = h + i < k ? entry(h + i) : 0;
-    emit(bits, exponent, e, planes, batch, line, h);
+DEVICE uint64 pack_group(const int* bytes) {
+  return (uint64)pack(bytes[4], bytes[5], bytes[6], bytes[7]) << 32 |
+         pack(bytes[0], bytes[1], bytes[2], bytes[3]);
+}
+
+// Where entry h of a line lies in shared memory: one word in nine is left out, so that
+// neither single entries nor groups of neighbouring threads share a bank.
+HD int64 spread(int64 h) { return h + h / GROUP; }
+
+const int TILE_PITCH = TILE_K / GROUP * (GROUP + 1) + 1;
+const int CHUNK_SIZE = CHUNK / GROUP * (GROUP + 1);
+
+// Entries `first` to `last` of a line, spread in shared memory from `first` on, to
+// planes; those from `end` on are 0.  `emit(bits, exponent, e, target, step)` writes a
+// group to every plane, `step` apart.
+template <class Emit>
+DEVICE void line_planes(Emit emit, const uint64* spread_line, int64 first, int64 end,
+                        int64 last, int exponent, int e, Planes planes, int64 batch,
+                        int64 line) {
+  for (int64 h = first + GROUP * threadIdx.x; h < last; h += GROUP * ALONG_THREADS) {
+    uint64 bits[GROUP];
+    const uint64* group = spread_line + spread(h - first);
+    if (h + GROUP <= end) {
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) bits[i] = group[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) bits[i] = h + i < end ? group[i] : 0;
+    }
+    emit(bits, exponent, e, planes.group(batch, line, h), planes.plane_stride / 8);
   }
 }
 
@@ -192,10 +235,9 @@ DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
   int64 stop = start + CHUNK < planes.k_padded ? start + CHUNK : planes.k_padded;
   int64 end = real ? (stop < x.k ? stop : x.k) : start;
   for (int64 h = start + threadIdx.x; h < end; h += ALONG_THREADS)
-    chunk[h - start] = x.at(batch, line, h);
+    chunk[spread(h - start)] = x.at(batch, line, h);
   __syncthreads();
-  auto entry = [chunk, start](int64 h) { return chunk[h - start]; };
-  line_planes(emit, entry, end, start, stop, exponent, e, planes, batch, line);
+  line_planes(emit, chunk, start, end, stop, exponent, e, planes, batch, line);
 }
 
 // A tile of TILE_K by TILE_LINES, read along the lines and written along k.
@@ -214,21 +256,22 @@ DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
   for (int i = group; i < TILE_K; i += groups) {
     int64 line = start_line + lane, h = start_k + i;
     uint64 bits = line < x.lines && h < x.k ? x.at(batch, line, h) : 0;
-    tile[lane * TILE_PITCH + i + i / QUAD] = bits;
+    tile[lane * TILE_PITCH + spread(i)] = bits;
   }
   __syncthreads();
-  const int quads = TILE_K / QUAD;
-  for (int i = threadIdx.x / quads; i < TILE_LINES; i += ALONG_THREADS / quads) {
-    int quad = threadIdx.x % quads;
-    int64 line = start_line + i, h = start_k + QUAD * quad;
+  const int groups_k = TILE_K / GROUP;
+  for (int i = threadIdx.x / groups_k; i < TILE_LINES; i += ALONG_THREADS / groups_k) {
+    int first = GROUP * (threadIdx.x % groups_k);
+    int64 line = start_line + i, h = start_k + first;
     if (line >= planes.lines_padded || h >= planes.k_padded) continue;
     bool real = line < x.lines;
     int64 fact = batch * x.lines + line;
     int exponent = real ? exponents[fact] : 0;
     int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
-    uint64 bits[QUAD];
-    for (int j = 0; j < QUAD; ++j)
-      bits[j] = tile[i * TILE_PITCH + quad * (QUAD + 1) + j];
-    emit(bits, exponent, e, planes, batch, line, h);
+    uint64 bits[GROUP];
+    const uint64* group = tile + i * TILE_PITCH + spread(first);
+#pragma unroll
+    for (int j = 0; j < GROUP; ++j) bits[j] = group[j];
+    emit(bits, exponent, e, planes.group(batch, line, h), planes.plane_stride / 8);
   }
 }

@@ -5,8 +5,9 @@
 HD int reduced(int c, int l) {
   const int p = modulus(l);
   // The bytes of c + 2^31 count 2^(8 i) modulo p.
-  int sum = dot4((uint32)c ^ 0x80000000u, powers_low(l), MAGIC_BITS + reduce_offset(l));
-  return balanced(sum, (float)p, 1.0f / (float)p) - MAGIC_BITS;
+  int sum = dot4((uint32)c ^ 0x80000000u, powers_low(l), bias(l) + reduce_offset(l));
+  if (p == 256) return (int8)(uint8)sum;
+  return balanced(sum, (float)p, 1.0f / (float)p, quotients(l)) - bias(l);
 }
 
 // `count` products of modulus l lie from l * count on.

@@ -115,6 +115,25 @@ def _powers(p: int, first: int) -> int:
     return _bytes([balanced_residue(2 ** (8 * i), p) for i in range(first, first + 4)])
 
 
+_FLOAT_INTEGERS = 2**23
+_FLOAT_BITS = 0x4B000000
+"""Bits of the FP32 number 2^23; those of 2^23 + i are i more."""
+
+
+@functools.cache
+def _bias(p: int, scaling_shifts: int) -> tuple[int, int]:
+    """Return the bits of the float that sums modulo p start at, and its quotient.
+
+    The float is the least multiple of p and 256 from which no sum falls below 2^23:
+    the closer to 2^23, the smaller the error of a quotient by p.
+    """
+    powers = [balanced_residue(2 ** (8 * i), p) for i in range(scaling_shifts + 8)]
+    below = -255 * 8 * min(0, *powers) + p
+    step = math.lcm(p, 256)
+    number = -(-(_FLOAT_INTEGERS + below) // step) * step
+    return _FLOAT_BITS + number - _FLOAT_INTEGERS, 3 * 2**22 + number // p
+
+
 def _words(value: int, count: int) -> list[int]:
     return [value >> 32 * i & 0xFFFFFFFF for i in range(count)]
 
@@ -205,6 +224,14 @@ def constants(variant: Variant) -> str:
         f"#define TRUNCATE {str(scaling == 'legacy').lower()}",
         f"#define CUT_PLANE {int(cut_plane)}",
         _table("int", "modulus", list(moduli)),
+        "// Where sums modulo p start, as bits of a float, and that over p plus MAGIC.",
+        _table("int", "bias", [_bias(p, scaling_shifts=shifts)[0] for p in moduli]),
+        _table(
+            "float",
+            "quotients",
+            [_bias(p, scaling_shifts=shifts)[1] for p in moduli],
+            ".0f",
+        ),
         "// Bytes i of a scaled integer count 2^(8 i) modulo p.",
         _table("uint32", "powers_low", [_powers(p, 0) for p in moduli], "u"),
         _table("uint32", "powers_high", [_powers(p, 4) for p in moduli], "u"),

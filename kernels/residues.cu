@@ -3,50 +3,59 @@
 
 const int FIRST_LOOK_BITS = 7;  // of the plane floor(|x| 2^(6 - e)) of a certificate
 
-// MAGIC_BITS + residue of a scaled integer (with its offset) modulo p of index l.
+// The residue of a scaled integer (with its offset) modulo p of index l: its low byte.
 DEVICE int residue(uint64 value, int byte_shift, int l) {
   const int p = modulus(l);
   uint32 low = (uint32)value, high = (uint32)(value >> 32);
 #if WIDE
   int row = byte_shift * NUM_MODULI + l;
-  int sum = dot4(low, wide_low[row], MAGIC_BITS + wide_offset[row]);
+  int sum = dot4(low, wide_low[row], bias(l) + wide_offset[row]);
   sum = dot4(high, wide_high[row], sum);
 #else
-  int sum = dot4(low, powers_low(l), MAGIC_BITS + offset(l));
+  int sum = dot4(low, powers_low(l), bias(l) + offset(l));
   sum = dot4(high, powers_high(l), sum);
 #endif
   // An int8 is a balanced residue modulo 256 by itself.
-  return p == 256 ? sum : balanced(sum, (float)p, 1.0f / (float)p);
+  return p == 256 ? sum : balanced(sum, (float)p, 1.0f / (float)p, quotients(l));
 }
 
 struct Residues {
-  DEVICE void operator()(const uint64* bits, int exponent, int e, Planes planes,
-                         int64 batch, int64 line, int64 h) const {
-    uint64 value[QUAD];
-    int byte_shift[QUAD];
+  DEVICE void operator()(const uint64* bits, int exponent, int e, uint64* target,
+                         int64 step) const {
+    uint64 value[GROUP];
+    int byte_shift[GROUP], bytes[GROUP];
+    bool plain = true;
 #pragma unroll
-    for (int i = 0; i < QUAD; ++i)
-      value[i] = scaled_integer<WIDE, TRUNCATE>(bits[i], exponent, &byte_shift[i]);
-    uint32* target = planes.quad(0, batch, line, h);
-    int64 step = planes.plane_stride / 4;
+    for (int i = 0; i < GROUP; ++i) plain = plain && is_plain(bits[i], exponent);
+    if (plain) {
 #pragma unroll
-    for (int l = 0; l < NUM_MODULI; ++l)
-      target[l * step] = pack(residue(value[0], byte_shift[0], l),
-                              residue(value[1], byte_shift[1], l),
-                              residue(value[2], byte_shift[2], l),
-                              residue(value[3], byte_shift[3], l));
+      for (int i = 0; i < GROUP; ++i) {
+        value[i] = plain_integer<TRUNCATE>(bits[i], exponent);
+        byte_shift[i] = 0;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i)
+        value[i] = scaled_integer<WIDE, TRUNCATE>(bits[i], exponent, &byte_shift[i]);
+    }
+#pragma unroll
+    for (int l = 0; l < NUM_MODULI; ++l) {
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) bytes[i] = residue(value[i], byte_shift[i], l);
+      *target = pack_group(bytes);
+      target += step;
+    }
 #if CUT_PLANE
-    int cut[QUAD];
 #pragma unroll
-    for (int i = 0; i < QUAD; ++i)
-      cut[i] = (int)scaled_floor(bits[i], FIRST_LOOK_BITS - 1 - e);
-    target[NUM_MODULI * step] = pack(cut[0], cut[1], cut[2], cut[3]);
+    for (int i = 0; i < GROUP; ++i)
+      bytes[i] = (int)scaled_floor(bits[i], FIRST_LOOK_BITS - 1 - e);
+    *target = pack_group(bytes);
 #endif
   }
 };
 
 KERNEL void residues_along(Operand x, LineFacts facts, Planes planes) {
-  __shared__ uint64 chunk[CHUNK];
+  __shared__ uint64 chunk[CHUNK_SIZE];
   planes_along(Residues(), x, facts.exponents, facts.largest, planes, chunk);
 }
 
@@ -55,31 +64,27 @@ KERNEL void residues_across(Operand x, LineFacts facts, Planes planes) {
   planes_across(Residues(), x, facts.exponents, facts.largest, planes, tile);
 }
 
-// Exponents and residues with one read: a whole line stays in shared memory.
+// Exponents and residues with one read: a whole line stays in shared memory, spread.
 KERNEL void exponents_and_residues(Operand x, LineFacts facts, Exponents how,
                                    Planes planes) {
   __shared__ uint64 scratch[ALONG_THREADS];
+  __shared__ int top;
   DYNAMIC_SHARED(uint64, whole);
   int64 index = blockIdx.x;
   int64 batch = index / planes.lines_padded, line = index % planes.lines_padded;
   bool real = line < x.lines;
-  int exponent = 0, e = 0;
-  uint64* kept = whole;
+  int exponent = 0;
+  if (threadIdx.x == 0) top = 0;
   if (real) {
+    uint64* kept = whole;
     for (int64 h = threadIdx.x; h < x.k; h += ALONG_THREADS)
-      kept[h] = x.at(batch, line, h);
+      kept[spread(h)] = x.at(batch, line, h);
     __syncthreads();
     int64 fact = batch * x.lines + line;
-    auto entry = [kept](int64 h) { return kept[h]; };
-    exponent = line_facts(entry, x.k, how, facts, fact, scratch);
-#if CUT_PLANE
-    __syncthreads();
-    if (threadIdx.x == 0) scratch[0] = facts.largest[fact];
-    __syncthreads();
-    e = scratch[0] ? top_exponent(scratch[0]) : 0;
-#endif
+    auto entry = [kept](int64 h) { return kept[spread(h)]; };
+    exponent = line_facts(entry, x.k, how, facts, fact, scratch, &top);
   }
-  auto entry = [kept](int64 h) { return kept[h]; };
-  line_planes(Residues(), entry, real ? x.k : 0, 0, planes.k_padded, exponent, e,
+  __syncthreads();
+  line_planes(Residues(), whole, 0, real ? x.k : 0, planes.k_padded, exponent, top,
               planes, batch, line);
 }

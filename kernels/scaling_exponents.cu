@@ -62,14 +62,21 @@ struct Across {
 template <class Lines>
 DEVICE void join_largest(Lines lines, Operand x, Share share, LineFacts facts,
                          uint64* scratch) {
-  uint64 largest = 0, special = 0;
+  uint32 upper = 0;
   if (share.real) {
-#pragma unroll 4
+#pragma unroll 8
     for (int64 h = share.start; h < share.stop; h += share.step)
-      look(x.at(share.batch, share.line, h), &largest, &special);
+      upper = max(upper, upper_magnitude(x.at(share.batch, share.line, h)));
   }
-  largest = lines.over(largest, scratch, TakeLarger());
-  special = lines.over(special, scratch, TakeUnion());
+  uint64 largest = lines.over(upper, scratch, TakeLarger()) << 32, special = 0;
+  bool odd = share.real && lines.writes() && !is_ordinary(largest >> 32);
+  if (over_block(odd, scratch, TakeUnion())) {
+    largest = 0;
+    for (int64 h = share.start; share.real && h < share.stop; h += share.step)
+      look(x.at(share.batch, share.line, h), &largest, &special);
+    largest = lines.over(largest, scratch, TakeLarger());
+    special = lines.over(special, scratch, TakeUnion());
+  }
   if (!share.real || !lines.writes()) return;
   if (largest) atomicMax(&facts.largest[share.fact], largest);
   if (special) atomicOr(&facts.special[share.fact], (int)special);
@@ -82,7 +89,7 @@ DEVICE void join_sums(Lines lines, Operand x, Share share, LineFacts facts,
   uint64 largest = share.real ? facts.largest[share.fact] : 0;
   if (largest) {
     int e = top_exponent(largest);
-#pragma unroll 4
+#pragma unroll 8
     for (int64 h = share.start; h < share.stop; h += share.step)
       add_entry(&sums, x.at(share.batch, share.line, h), e, how.w);
   }

@@ -70,8 +70,9 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _ROWS_A_THREAD = 4
 _MOST_BLOCKS = 65535
-_FUSED_BYTES = 1 << 16
-"""A line of at most this size is kept in shared memory between its two stages."""
+_FUSED_BYTES = 9 << 13
+"""A line of at most this size, 8192 entries, is kept in shared memory between its two
+stages: three blocks of a multiprocessor then have room."""
 
 _LEAST_BUDGET = 1 << 22
 """Workspace below which a product that finds no memory gives up."""
@@ -397,7 +398,7 @@ class CudaEngine:
             self._planes_struct(planes),
         )
         grid = (planes.shape[1] * planes.shape[2],)
-        shared = 8 * operand.x.shape[2]
+        shared = _spread_bytes(operand.x.shape[2])
         self._launch(
             "residues",
             "exponents_and_residues",
@@ -867,6 +868,11 @@ def _second_look(
         return int(cpu_certificate.missing_bits(*sides)[0])
 
 
+def _spread_bytes(k: int) -> int:
+    """Return the bytes of a line in shared memory, where a word in nine is left out."""
+    return 8 * (k + k // 8 + 1)
+
+
 def _entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
     """Return a grid for one thread an entry, and the columns that a block takes."""
     width = min(_THREADS, 1 << (n - 1).bit_length())
@@ -925,7 +931,7 @@ class _Side:
         elif (
             self.operand.along
             and k <= self._k_block
-            and 8 * k <= min(_FUSED_BYTES, engine.device.shared_bytes())
+            and _spread_bytes(k) <= min(_FUSED_BYTES, engine.device.shared_bytes())
         ):
             self.facts, planes = engine._fused(
                 self.operand, num_moduli, scaling, self.variant

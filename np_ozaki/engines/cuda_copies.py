@@ -23,14 +23,10 @@ __all__ = ["Copies"]
 
 Array = NDArray[np.float64]
 
-_PIECE_BYTES = 16 << 20
-_PIECES = 4
-_COPY_THREADS = 8
+_PIECE_BYTES = 4 << 20
+_MOST_THREADS = 16
 _MOST_COPIES = 64
 """Copies of pinned memory that are queued one by one; more go through pieces."""
-
-_ROWS_TO_SPLIT = 1 << 20
-"""Bytes below which one thread copies a piece by itself."""
 
 _streams: dict[tuple[int, str], cupy.cuda.Stream] = {}
 _lock = threading.Lock()
@@ -49,28 +45,6 @@ def _event(stream: cupy.cuda.Stream) -> cupy.cuda.Event:
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
-
-
-def _copy(target: Array, source: Array) -> None:
-    """Copy one host array of three axes to another, by several threads if large."""
-    if target.shape[0] == 1:
-        # Shares are cut along the first axis.
-        target, source = target[0], source[0]
-    rows = target.shape[0]
-    threads = min(_COPY_THREADS, available_threads(), rows)
-    if target.nbytes < _ROWS_TO_SPLIT or threads < 2:
-        np.copyto(target, source)
-        return
-    step = -(-rows // threads)
-    todo: list[Block] = [
-        (slice(i, i + step), slice(None), slice(None)) for i in range(0, rows, step)
-    ]
-
-    def work(share: Sequence[Block]) -> None:
-        for part, _, _ in share:
-            np.copyto(target[part], source[part])
-
-    run_blocks(work, todo, threads)
 
 
 def _pieces(shape: tuple[int, ...], limit: int = _PIECE_BYTES) -> Iterator[Block]:
@@ -105,36 +79,95 @@ def _as_pinned_rows(x: Array) -> Array | None:
     return x if attributes.type == runtime.memoryTypeHost else None
 
 
-class _Staging:
-    """A few pieces of pinned memory that copies in one direction use in turn."""
+class _Pair:
+    """Two pinned pieces that one thread uses in turn: one is filled, one under way."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[cupy.cuda.Event, Array]] = deque()
-        self._made = 0
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether `take` would wait for a copy."""
-        return self._made >= _PIECES
+    def __init__(self, largest: int) -> None:
+        self._turns: deque[tuple[Array, cupy.cuda.Event | None]] = deque()
+        for _ in range(2):
+            # CuPy keeps the memory for later, by size.
+            memory = cupy.cuda.alloc_pinned_memory(8 * largest)
+            self._turns.append((np.frombuffer(memory, np.float64, largest), None))
 
     def take(self) -> Array:
-        """Return a piece that no copy uses any more."""
-        if not self.exhausted:
-            self._made += 1
-            memory = cupy.cuda.alloc_pinned_memory(_PIECE_BYTES)
-            return np.frombuffer(memory, np.float64, _PIECE_BYTES // 8)
-        event, piece = self._waiting.popleft()
-        event.synchronize()
+        """Return the piece that was used longest ago, when its copy is over."""
+        piece, event = self._turns.popleft()
+        if event is not None:
+            event.synchronize()
         return piece
 
     def give(self, piece: Array, event: cupy.cuda.Event) -> None:
-        """Take back a piece that is free after an event."""
-        self._waiting.append((event, piece))
+        """Take a piece back that is free after an event."""
+        self._turns.append((piece, event))
 
     def wait(self) -> None:
-        """Wait until no copy uses a piece: the pool that they go back to does not."""
-        while self._waiting:
-            self._waiting.popleft()[0].synchronize()
+        """Wait for both: CuPy would give the memory to others at once."""
+        for _, event in self._turns:
+            if event is not None:
+                event.synchronize()
+
+
+def _upload_pieces(source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
+    """Copy pageable memory to the device by several threads, piece by piece."""
+    device = runtime.getDevice()
+
+    def work(share: Sequence[Block]) -> None:
+        runtime.setDevice(device)
+        pair = _Pair(max(source[part].size for part in share))
+        for part in share:
+            given = source[part]
+            piece = pair.take()
+            np.copyto(piece[: given.size].reshape(given.shape), given)
+            runtime.memcpyAsync(
+                tile[part].data.ptr,
+                piece.ctypes.data,
+                8 * given.size,
+                runtime.memcpyHostToDevice,
+                stream.ptr,
+            )
+            pair.give(piece, _event(stream))
+        pair.wait()
+
+    run_blocks(work, list(_pieces(source.shape)), _threads())
+
+
+def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None:
+    """Copy device memory to pageable memory, likewise."""
+    device = runtime.getDevice()
+
+    def work(share: Sequence[Block]) -> None:
+        runtime.setDevice(device)
+        pair = _Pair(max(target[part].size for part in share))
+        arriving: deque[tuple[Array, Block, cupy.cuda.Event]] = deque()
+
+        def receive() -> None:
+            piece, part, event = arriving.popleft()
+            event.synchronize()
+            wanted = target[part]
+            np.copyto(wanted, piece[: wanted.size].reshape(wanted.shape))
+            pair.give(piece, event)
+
+        for part in share:
+            if len(arriving) > 1:
+                receive()
+            piece = pair.take()
+            given = tile[part]
+            runtime.memcpyAsync(
+                piece.ctypes.data,
+                given.data.ptr,
+                8 * given.size,
+                runtime.memcpyDeviceToHost,
+                stream.ptr,
+            )
+            arriving.append((piece, part, _event(stream)))
+        while arriving:
+            receive()
+
+    run_blocks(work, list(_pieces(tile.shape)), _threads())
+
+
+def _threads() -> int:
+    return min(_MOST_THREADS, available_threads())
 
 
 class _Source:
@@ -194,8 +227,6 @@ class Copies:
     """The copies of one product; see `cuda.Device.transfer`."""
 
     def __init__(self) -> None:
-        self._staging = {"in": _Staging(), "out": _Staging()}
-        self._arriving: deque[tuple[Array, Array, Array, cupy.cuda.Event]] = deque()
         self._results: deque[tuple[Any, cupy.cuda.Event]] = deque()
         self._pending: tuple[Any, Array, cupy.cuda.Event] | None = None
 
@@ -222,19 +253,7 @@ class Copies:
                     stream.ptr,
                 )
             return
-        staging = self._staging["in"]
-        for h, i, j in _pieces(source.shape):
-            part = source[h, i, j]
-            piece = staging.take()
-            _copy(piece[: part.size].reshape(part.shape), part)
-            runtime.memcpyAsync(
-                tile[h, i, j].data.ptr,
-                piece.ctypes.data,
-                8 * part.size,
-                kind,
-                stream.ptr,
-            )
-            staging.give(piece, _event(stream))
+        _upload_pieces(source, tile, stream)
 
     def result(self, out: Any) -> Any:
         """Return where a tile of the result is to be written on the device."""
@@ -287,38 +306,16 @@ class Copies:
                     stream.ptr,
                 )
             return
-        staging = self._staging["out"]
-        for h, i, j in _pieces(tile.shape):
-            if staging.exhausted:
-                self._receive()
-            part = tile[h, i, j]
-            piece = staging.take()
-            runtime.memcpyAsync(
-                piece.ctypes.data, part.data.ptr, 8 * part.size, kind, stream.ptr
-            )
-            view = piece[: part.size].reshape(part.shape)
-            self._arriving.append((piece, view, out[h, i, j], _event(stream)))
-
-    def _receive(self) -> None:
-        """Wait for the oldest piece on its way and write it where it belongs."""
-        piece, view, target, arrived = self._arriving.popleft()
-        arrived.synchronize()
-        _copy(target, view)
-        self._staging["out"].give(piece, arrived)
+        _download_pieces(tile, out, stream)
 
     def finish(self) -> None:
         """Bring every result to the host."""
         self._send()
-        while self._arriving:
-            self._receive()
-        _stream("out").synchronize()
+        if self._results:
+            _stream("out").synchronize()
 
     def abandon(self) -> None:
         """Let nothing be freed that a copy still uses, finished or not."""
-        for staging in self._staging.values():
-            staging.wait()
-        while self._arriving:
-            self._arriving.popleft()[3].synchronize()
         current = cupy.cuda.get_current_stream()
         for direction in ("in", "out"):
             current.wait_event(_event(_stream(direction)))

@@ -29,6 +29,9 @@ compiled kernels on disk, by text, flags, architecture and compiler."""
 OLDEST_CAPABILITY = 75
 """sm_75, the first with INT8 matrix units."""
 
+_LARGE_PRODUCT = 3072 * 3072
+"""Entries of a product from which cuBLAS fills the GPU with one of a batch."""
+
 _PEDANTIC_MATH = 2
 """cublasMath_t without emulation and without lower precision inside."""
 
@@ -206,31 +209,35 @@ class CupyDevice:
         """
         stack, rows, k = left.shape
         columns = right.shape[1]
-        cublas.gemmStridedBatchedEx(
-            cupy.cuda.device.get_cublas_handle(),
-            cublas.CUBLAS_OP_T,
-            cublas.CUBLAS_OP_N,
-            columns,
-            rows,
-            k,
-            _ONE.ctypes.data,
-            right.data.ptr,
-            runtime.CUDA_R_8I,
-            k,
-            columns * k,
-            left.data.ptr,
-            runtime.CUDA_R_8I,
-            k,
-            rows * k,
-            (_ONE if accumulate else _ZERO).ctypes.data,
-            out.data.ptr,
-            _CUDA_R_32I,
-            columns,
-            rows * columns,
-            stack,
-            cublas.CUBLAS_COMPUTE_32I,
-            cublas.CUBLAS_GEMM_DEFAULT,
-        )
+        # One by one, large products run at a higher clock than a batch of them.
+        batch = 1 if rows * columns >= _LARGE_PRODUCT else stack
+        handle = cupy.cuda.device.get_cublas_handle()
+        for h in range(0, stack, batch):
+            cublas.gemmStridedBatchedEx(
+                handle,
+                cublas.CUBLAS_OP_T,
+                cublas.CUBLAS_OP_N,
+                columns,
+                rows,
+                k,
+                _ONE.ctypes.data,
+                right.data.ptr + h * right.strides[0],
+                runtime.CUDA_R_8I,
+                k,
+                right.strides[0],
+                left.data.ptr + h * left.strides[0],
+                runtime.CUDA_R_8I,
+                k,
+                left.strides[0],
+                (_ONE if accumulate else _ZERO).ctypes.data,
+                out.data.ptr + h * out.strides[0],
+                _CUDA_R_32I,
+                columns,
+                out.strides[0] // 4,
+                batch,
+                cublas.CUBLAS_COMPUTE_32I,
+                cublas.CUBLAS_GEMM_DEFAULT,
+            )
 
     # Timing ------------------------------------------------------------------------
 
