@@ -62,17 +62,34 @@ struct Sums {
   uint32 norms;  // a thread adds up less than 2^15 entries at a time
 };
 
-// One entry's contribution to the sums, with e = top_exponent of the line.
-DEVICE void add_entry(Sums* sums, uint64 bits, int e, int w) {
+// The sums of entries `start`, `start` + `step` and so on below `stop`, e = top_exponent
+// of the line.  What does not change within a line is decided before its loop.
+template <class Entry>
+DEVICE Sums sums_of(Entry entry, int64 start, int64 stop, int64 step, int e, int w) {
+  Sums sums = {0, 0};
   if (e < -1022) {  // all entries are subnormal
-    uint64 t = scaled_ceiling(bits, w - 1 - e);
-    sums->squares += t * t;
-    sums->norms += (uint32)scaled_ceiling(bits, NORM_BITS - 1 - e);
-    return;
+    for (int64 h = start; h < stop; h += step) {
+      uint64 t = scaled_ceiling(entry(h), w - 1 - e);
+      sums.squares += t * t;
+      sums.norms += (uint32)scaled_ceiling(entry(h), NORM_BITS - 1 - e);
+    }
+  } else if (w == NORM_BITS) {
+#pragma unroll 8
+    for (int64 h = start; h < stop; h += step) {
+      uint32 t = normal_ceiling(entry(h), e, NORM_BITS);
+      sums.squares += (uint64)t * t;
+      sums.norms += t;
+    }
+  } else {
+#pragma unroll 8
+    for (int64 h = start; h < stop; h += step) {
+      uint64 bits = entry(h);
+      uint32 t = normal_ceiling(bits, e, w);
+      sums.squares += (uint64)t * t;
+      sums.norms += normal_ceiling(bits, e, NORM_BITS);
+    }
   }
-  uint32 t = normal_ceiling(bits, e, w);
-  sums->squares += (uint64)t * t;
-  sums->norms += w == NORM_BITS ? t : normal_ceiling(bits, e, NORM_BITS);
+  return sums;
 }
 
 // Reductions of one value a thread over a block of ALONG_THREADS; all get the result.
@@ -144,11 +161,8 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
     special = over_block(special, scratch, TakeUnion());
   }
   Sums sums = {0, 0};
-  if (largest) {
-    int e = top_exponent(largest);
-    for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
-      add_entry(&sums, entry(h), e, how.w);
-  }
+  if (largest)
+    sums = sums_of(entry, threadIdx.x, k, ALONG_THREADS, top_exponent(largest), how.w);
   uint64 squares = over_block(sums.squares, scratch, TakeSum());
   uint64 norms = over_block(sums.norms, scratch, TakeSum());
   int exponent = line_exponent(largest, squares, how.rule, how.w, how.limit_bits,
@@ -234,6 +248,7 @@ DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
   int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
   int64 stop = start + CHUNK < planes.k_padded ? start + CHUNK : planes.k_padded;
   int64 end = real ? (stop < x.k ? stop : x.k) : start;
+#pragma unroll 8
   for (int64 h = start + threadIdx.x; h < end; h += ALONG_THREADS)
     chunk[spread(h - start)] = x.at(batch, line, h);
   __syncthreads();
@@ -253,9 +268,13 @@ DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
   int64 batch = index / tiles_k;
   int lane = threadIdx.x % TILE_LINES, group = threadIdx.x / TILE_LINES;
   const int groups = ALONG_THREADS / TILE_LINES;
-  for (int i = group; i < TILE_K; i += groups) {
-    int64 line = start_line + lane, h = start_k + i;
-    uint64 bits = line < x.lines && h < x.k ? x.at(batch, line, h) : 0;
+  int64 line_read = start_line + lane;
+  bool inside = line_read < x.lines;
+#pragma unroll
+  for (int turn = 0; turn < TILE_K / groups; ++turn) {
+    int i = group + turn * groups;
+    int64 h = start_k + i;
+    uint64 bits = inside && h < x.k ? x.at(batch, line_read, h) : 0;
     tile[lane * TILE_PITCH + spread(i)] = bits;
   }
   __syncthreads();

@@ -88,10 +88,9 @@ DEVICE void join_sums(Lines lines, Operand x, Share share, LineFacts facts,
   Sums sums = {0, 0};
   uint64 largest = share.real ? facts.largest[share.fact] : 0;
   if (largest) {
-    int e = top_exponent(largest);
-#pragma unroll 8
-    for (int64 h = share.start; h < share.stop; h += share.step)
-      add_entry(&sums, x.at(share.batch, share.line, h), e, how.w);
+    auto entry = [=](int64 h) { return x.at(share.batch, share.line, h); };
+    sums = sums_of(entry, share.start, share.stop, share.step, top_exponent(largest),
+                   how.w);
   }
   uint64 squares = lines.over(sums.squares, scratch, TakeSum());
   uint64 norms = lines.over(sums.norms, scratch, TakeSum());

@@ -134,7 +134,7 @@ def choose_tiles(
 # ---- The CUDA engine ----
 
 _ALIGNMENT = 16
-_PRODUCT_BYTES = 4 << 30
+_PRODUCT_BYTES = 1 << 30
 _PANEL_BYTES = 64 << 20
 _GOOD_TILE = 1024
 _GOOD_K = 4096

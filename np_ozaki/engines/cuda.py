@@ -70,7 +70,7 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _ROWS_A_THREAD = 4
 _MOST_BLOCKS = 65535
-_FUSED_BYTES = 9 << 13
+_FUSED_BYTES = 9 * 8192 + 64
 """A line of at most this size, 8192 entries, is kept in shared memory between its two
 stages: three blocks of a multiprocessor then have room."""
 

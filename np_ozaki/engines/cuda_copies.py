@@ -23,7 +23,7 @@ __all__ = ["Copies"]
 
 Array = NDArray[np.float64]
 
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 8 << 20
 _MOST_THREADS = 16
 _MOST_COPIES = 64
 """Copies of pinned memory that are queued one by one; more go through pieces."""

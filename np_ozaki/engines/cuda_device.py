@@ -29,8 +29,9 @@ compiled kernels on disk, by text, flags, architecture and compiler."""
 OLDEST_CAPABILITY = 75
 """sm_75, the first with INT8 matrix units."""
 
-_LARGE_PRODUCT = 3072 * 3072
-"""Entries of a product from which cuBLAS fills the GPU with one of a batch."""
+_LARGE_PRODUCT = 1 << 34
+_LARGE_RESULT = 1 << 22
+"""m n k and m n from which one INT8 product fills the GPU: a batch of them runs slower."""
 
 _PEDANTIC_MATH = 2
 """cublasMath_t without emulation and without lower precision inside."""
@@ -209,8 +210,9 @@ class CupyDevice:
         """
         stack, rows, k = left.shape
         columns = right.shape[1]
-        # One by one, large products run at a higher clock than a batch of them.
-        batch = 1 if rows * columns >= _LARGE_PRODUCT else stack
+        entries = rows * columns
+        large = entries >= _LARGE_RESULT and entries * k >= _LARGE_PRODUCT
+        batch = 1 if large else stack
         handle = cupy.cuda.device.get_cublas_handle()
         for h in range(0, stack, batch):
             cublas.gemmStridedBatchedEx(
