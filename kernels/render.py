@@ -33,10 +33,16 @@ STAGES: tuple[str, ...] = (
     "reduce",
     "reconstruct",
     "certificate",
+    "second_look",
 )
-"""Stages with a source file of their own; the first two know nothing of moduli."""
+"""Parts with a source file; residues, reduce and reconstruct know moduli."""
 
-_HEADERS = {"reconstruct": ("lines.cuh", "reconstruct.cuh")}
+
+_HEADERS = {
+    "reconstruct": ("lines.cuh", "reconstruct.cuh"),
+    "certificate": ("lines.cuh", "certificate.cuh"),
+    "second_look": ("lines.cuh", "certificate.cuh"),
+}
 
 Variant = tuple[int, str, bool]
 """Number of moduli, scaling, and whether the cut plane of a certificate is made."""

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant, limit_words
-from np_ozaki.engines import cpu_certificate
 from np_ozaki.engines.base import Outcome
-from np_ozaki.engines.cpu_exponents import Lines, magnitudes
+from np_ozaki.engines.cpu_certificate import FIRST_LOOK_BITS
+from np_ozaki.engines.cuda_certificate import second_look
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
@@ -80,7 +80,6 @@ _LEAST_BUDGET = 1 << 22
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
 
-_FIRST_LOOK = 7
 _DOUBLE_BITS = 53
 
 
@@ -162,7 +161,7 @@ class Device(Protocol):
 
 
 @dataclass
-class _Facts:
+class Facts:
     """What is known of the lines of an operand: exponents and what they come from.
 
     Attributes
@@ -185,9 +184,9 @@ class _Facts:
         small = [special + 4 * self.first, special + 4 * (size + self.first)]
         return np.array((*rows, *small), dtype=_FACTS)
 
-    def part(self, lines: slice) -> _Facts:
+    def part(self, lines: slice) -> Facts:
         """Return the facts of some lines of a single matrix."""
-        return _Facts(self.words, self.first + lines.start)
+        return Facts(self.words, self.first + lines.start)
 
     def exponents(self, device: Device) -> NDArray[np.int64]:
         """Return mu or nu on the host, (batch, lines)."""
@@ -262,33 +261,40 @@ class CudaEngine:
         nu : (batch, n) ndarray of int64
             On the host.
         """
-        left, right = self._lines(a, b)
-        facts = [self._line_facts(x, num_moduli, scaling) for x in (left, right)]
+        *_, rows, columns = self.facts_of(a, b, num_moduli, scaling)
+        return rows.exponents(self.device), columns.exponents(self.device)
+
+    def facts_of(
+        self, a: Any, b: Any, num_moduli: int, scaling: str
+    ) -> tuple[Operands, Operands, Facts, Facts]:
+        """Return the lines of device arrays, and what is known of them."""
+        left = Operands(a, self.device)
+        right = Operands(b.swapaxes(1, 2), self.device)
+        rows, columns = (
+            self._line_facts(x, num_moduli, scaling) for x in (left, right)
+        )
         if scaling == "accurate":
             tiles = choose_cuda_tiles(
-                max(left.x.shape[0], right.x.shape[0]),
+                left.x.shape[0],
                 left.x.shape[1],
                 right.x.shape[1],
                 left.x.shape[2],
                 num_planes=1,
                 budget=self.device.default_workspace(),
             )
-            self._accurate(left, right, facts[0], facts[1], num_moduli, tiles)
-        return facts[0].exponents(self.device), facts[1].exponents(self.device)
-
-    def _lines(self, a: Any, b: Any) -> tuple[Operands, Operands]:
-        return Operands(a, self.device), Operands(b.swapaxes(1, 2), self.device)
+            self._accurate(left, right, rows, columns, num_moduli, tiles)
+        return left, right, rows, columns
 
     def _rule(self, num_moduli: int, scaling: str) -> NDArray[Any]:
         bits, top = limit_words(num_moduli)
         w = norm_width(product_bound(num_moduli))
         return np.array((_RULES[scaling], w, bits, top), dtype=_RULE)
 
-    def _new_facts(self, operand: Operands) -> _Facts:
+    def _new_facts(self, operand: Operands) -> Facts:
         batch, lines, _ = operand.x.shape
-        return _Facts(self.device.zeros((4, batch, lines), np.uint64))
+        return Facts(self.device.zeros((4, batch, lines), np.uint64))
 
-    def _line_facts(self, operand: Operands, num_moduli: int, scaling: str) -> _Facts:
+    def _line_facts(self, operand: Operands, num_moduli: int, scaling: str) -> Facts:
         """Queue the kernels of stage scaling_exponents for one operand."""
         batch, lines, k = operand.x.shape
         facts = self._new_facts(operand)
@@ -299,12 +305,24 @@ class CudaEngine:
         strips = lines if operand.along else -(-lines // _TILE_LINES)
         grid = (batch * strips * -(-k // depth),)
         how = "along" if operand.along else "across"
-        self._launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
-        self._launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
+        self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
+        self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
         self._per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
 
-    def _launch(
+    @staticmethod
+    def flat_grid(count: int) -> tuple[int]:
+        """Return a grid for one thread an item."""
+        return (-(-count // _THREADS),)
+
+    @staticmethod
+    def entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
+        """Return a grid for the entries of a result, and the columns of a block."""
+        width = min(_THREADS, 1 << (n - 1).bit_length())
+        height = _ROWS_A_THREAD * (_THREADS // width)
+        return (-(-n // width), min(-(-m // height), _MOST_BLOCKS), batch), width
+
+    def launch(
         self,
         stage: str,
         kernel: str,
@@ -315,29 +333,30 @@ class CudaEngine:
         block: int = _THREADS,
         shared: int = 0,
     ) -> None:
+        """Queue a kernel of a stage."""
         self.device.launch(stage, variant, kernel, grid, block, args, shared)
 
     def _per_line(
         self,
         stage: str,
         kernel: str,
-        facts: _Facts,
+        facts: Facts,
         args: tuple[Any, ...],
         rule: NDArray[Any],
     ) -> None:
         count = math.prod(facts.words.shape[1:])
         view = facts.struct(self.device)
-        grid = (-(-count // _THREADS),)
-        self._launch(stage, kernel, grid, (view, count, *args, rule))
+        grid = self.flat_grid(count)
+        self.launch(stage, kernel, grid, (view, count, *args, rule))
 
-    def residues(self, operand: Operands, facts: _Facts, variant: Variant) -> Any:
+    def residues(self, operand: Operands, facts: Facts, variant: Variant) -> Any:
         """Return the residues of one scaled operand.
 
         Parameters
         ----------
         operand : Operands
             Lines of A or of B.
-        facts : _Facts
+        facts : Facts
             Their exponents.
         variant : tuple
             Number of moduli, scaling, and whether the plane of a certificate follows.
@@ -348,11 +367,12 @@ class CudaEngine:
             Lines and k padded with zeros to what the matrix units want.
         """
         self.device.mark("residues")
-        planes = self._new_planes(operand, variant[0] + variant[2])
-        self._planes("residues", "residues", operand, facts, planes, variant)
+        planes = self.new_planes(operand, variant[0] + variant[2])
+        self.queue_planes("residues", "residues", operand, facts, planes, variant)
         return planes
 
-    def _new_planes(self, operand: Operands, count: int) -> Any:
+    def new_planes(self, operand: Operands, count: int) -> Any:
+        """Return uninitialised planes for an operand."""
         batch, lines, k = operand.x.shape
         return self.device.empty((count, batch, padded(lines), padded(k)), np.int8)
 
@@ -361,12 +381,12 @@ class CudaEngine:
         pointer = self.device.pointer(planes)
         return np.array((pointer, batch * lines * k, lines, k), dtype=_PLANES)
 
-    def _planes(
+    def queue_planes(
         self,
         stage: str,
         kernel: str,
         operand: Operands,
-        facts: _Facts,
+        facts: Facts,
         planes: Any,
         variant: Variant | None,
     ) -> None:
@@ -382,15 +402,15 @@ class CudaEngine:
             self._planes_struct(planes),
         )
         how = "along" if operand.along else "across"
-        self._launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
 
     def _fused(
         self, operand: Operands, num_moduli: int, scaling: str, variant: Variant
-    ) -> tuple[_Facts, Any]:
+    ) -> tuple[Facts, Any]:
         """Return facts and residues of lines that shared memory holds, read once."""
         facts = self._new_facts(operand)
         self.device.mark("residues")
-        planes = self._new_planes(operand, num_moduli + variant[2])
+        planes = self.new_planes(operand, num_moduli + variant[2])
         args = (
             operand.struct(),
             facts.struct(self.device),
@@ -399,7 +419,7 @@ class CudaEngine:
         )
         grid = (planes.shape[1] * planes.shape[2],)
         shared = _spread_bytes(operand.x.shape[2])
-        self._launch(
+        self.launch(
             "residues",
             "exponents_and_residues",
             grid,
@@ -476,15 +496,15 @@ class CudaEngine:
         """
         self.device.mark("reduce")
         count = math.prod(products.shape[1:])
-        grid = (-(-count // _THREADS),)
-        self._launch("reduce", "reduce", grid, (products, count), variant=variant)
+        grid = self.flat_grid(count)
+        self.launch("reduce", "reduce", grid, (products, count), variant=variant)
 
     def reconstruct(
         self,
         products: Any,
         left: Operands,
         right: Operands,
-        facts: tuple[_Facts, _Facts],
+        facts: tuple[Facts, Facts],
         variant: Variant,
         out: Any,
         flags: Any,
@@ -497,7 +517,7 @@ class CudaEngine:
             One per matrix; padding in m and n is not looked at.
         left, right : Operands
             Lines of A and of B, for NaN and Inf.
-        facts : tuple of _Facts
+        facts : tuple of Facts
             Exponents of both.
         variant : tuple
             Number of moduli, scaling, certificate.
@@ -508,7 +528,7 @@ class CudaEngine:
         """
         self.device.mark("reconstruct")
         batch, m, n = out.shape
-        grid, width = _entry_grid(batch, m, n)
+        grid, width = self.entry_grid(batch, m, n)
         strides = (s // 4 for s in products.strides[:3])
         source = np.array((self.device.pointer(products), *strides), dtype=_PRODUCTS)
         result = np.array(
@@ -527,7 +547,7 @@ class CudaEngine:
             width,
             flags,
         )
-        self._launch("reconstruct", "reconstruct", grid, args, variant=variant)
+        self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
 
     # What is not this engine's ----------------------------------------------------
 
@@ -738,8 +758,8 @@ class CudaEngine:
         if wide is None:
             wide = self.device.zeros(products.shape, np.int64)
         count = math.prod(products.shape)
-        self._launch(
-            "certificate", "widen", (-(-count // _THREADS),), (products, wide, count)
+        self.launch(
+            "certificate", "widen", self.flat_grid(count), (products, wide, count)
         )
         return wide
 
@@ -749,8 +769,8 @@ class CudaEngine:
         self,
         left: Operands,
         right: Operands,
-        rows: _Facts,
-        columns: _Facts,
+        rows: Facts,
+        columns: Facts,
         num_moduli: int,
         tiles: CudaTiles,
     ) -> None:
@@ -768,9 +788,9 @@ class CudaEngine:
                     planes = []
                     for one, facts, part in ((left, rows, i), (right, columns, j)):
                         piece = one.of(part, h)
-                        planes.append(self._new_planes(piece, 1))
+                        planes.append(self.new_planes(piece, 1))
                         known = facts.part(part) if batch == 1 else facts
-                        self._planes(
+                        self.queue_planes(
                             "accurate", "ceilings", piece, known, planes[-1], None
                         )
                     total = self.residue_gemm(planes[0], planes[1], total)
@@ -790,8 +810,8 @@ class CudaEngine:
                     n,
                 )
                 kernel = "maxima" if wide is None else "wide_maxima"
-                grid = (-(-math.prod(shape) // _THREADS),)
-                self._launch("accurate", kernel, grid, args)
+                grid = self.flat_grid(math.prod(shape))
+                self.launch("accurate", kernel, grid, args)
         rule = self._rule(num_moduli, "accurate")
         for facts, most in zip((rows, columns), maxima, strict=True):
             self._per_line("accurate", "exponents_from_maxima", facts, (most,), rule)
@@ -811,9 +831,9 @@ class CudaEngine:
         _, m, n = shape
         k = left.x.shape[2]
         factor = k
-        if 2 * (k.bit_length() + _FIRST_LOOK) + 7 > _DOUBLE_BITS:
+        if 2 * (k.bit_length() + FIRST_LOOK_BITS) + 7 > _DOUBLE_BITS:
             factor = 1 << (k.bit_length() - 1)  # as every engine does
-        grid, width = _entry_grid(*shape)
+        grid, width = self.entry_grid(*shape)
         args = (
             lower,
             *(s // lower.itemsize for s in lower.strides[:2]),
@@ -829,55 +849,26 @@ class CudaEngine:
             missing,
         )
         kernel = "certificate" if lower.itemsize == 4 else "wide_certificate"
-        self._launch("certificate", kernel, grid, args)
+        self.launch("certificate", kernel, grid, args)
 
     def _missing_bits(
         self, a: Any, b: Any, missing: Any, variant: Variant
     ) -> NDArray[np.int64]:
-        """Return the bits that each matrix misses; doubtful ones are looked at twice.
-
-        The second look is the CPU engine's, on the host.
-        """
-        short = self.device.fetch(missing).astype(np.int64)
+        """Return the bits that each matrix misses; doubtful ones by a second look."""
+        device = self.device
+        short = device.fetch(missing).astype(np.int64)
         for index in np.flatnonzero(short):
-            x, y = (
-                self.device.fetch(z[int(index) if z.shape[0] > 1 else 0])[np.newaxis]
-                for z in (a, b)
-            )
-            short[index] = _second_look(x, y, *variant[:2])
+            pair = []
+            for x in (a, b):
+                part = x[index : index + 1] if x.shape[0] > 1 else x
+                pair.append(device.own(part) if device.is_host(part) else part)
+            short[index] = second_look(self, pair[0], pair[1], *variant[:2])
         return short
-
-
-def _second_look(
-    a: NDArray[np.float64], b: NDArray[np.float64], num_moduli: int, scaling: str
-) -> int:
-    """Return the bits that one matrix product misses by the thorough look."""
-    from np_ozaki.engines.cpu import CpuEngine
-
-    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
-    exponents = CpuEngine().scaling_exponents(a, b, num_moduli, scaling)
-    sides = []
-    with np.errstate(all="ignore"):
-        for x, axis, scale in ((a, -1, exponents[0]), (b, -2, exponents[1])):
-            lines = Lines.of(x, axis, 1)
-            largest = magnitudes(lines)
-            left = axis == -1
-            sides.append(
-                cpu_certificate.side(lines, largest, scale, left=left, thorough=True)
-            )
-        return int(cpu_certificate.missing_bits(*sides)[0])
 
 
 def _spread_bytes(k: int) -> int:
     """Return the bytes of a line in shared memory, where a word in nine is left out."""
     return 8 * (k + k // 8 + 1)
-
-
-def _entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
-    """Return a grid for one thread an entry, and the columns that a block takes."""
-    width = min(_THREADS, 1 << (n - 1).bit_length())
-    height = _ROWS_A_THREAD * (_THREADS // width)
-    return (-(-n // width), min(-(-m // height), _MOST_BLOCKS), batch), width
 
 
 class _Side:
@@ -892,14 +883,14 @@ class _Side:
         self.engine = engine
         self.x = x
         self.variant = variant
-        self.known: _Facts | None = None
+        self.known: Facts | None = None
         self._k_block = k_block
         self._source = copies.source(x)
         self._lines: slice | None = None
         self._planes: tuple[slice, Any] | None = None
         self._whole: Any = None
         self.operand: Operands
-        self.facts: _Facts
+        self.facts: Facts
 
     def whole(self) -> Operands:
         """Return all lines on the device."""

@@ -31,7 +31,7 @@ OLDEST_CAPABILITY = 75
 
 _LARGE_PRODUCT = 1 << 34
 _LARGE_RESULT = 1 << 22
-"""m n k and m n from which one INT8 product fills the GPU: a batch of them runs slower."""
+"""m n k and m n from which one INT8 product fills the GPU: a batch runs slower."""
 
 _PEDANTIC_MATH = 2
 """cublasMath_t without emulation and without lower precision inside."""

@@ -1,0 +1,22 @@
+// What both looks of a certificate share.
+#pragma once
+#include "lines.cuh"
+
+const int HOPELESS = 1 << 20;
+const int UNIT_BITS = 57;
+const int FIRST_LOOK_BITS = 7;
+
+// The exponent of x 2^shift / y as frexp gives it, or 0 where that is not above 1: from
+// leading bits, and mantissas where those agree.  x and y are not 0.
+DEVICE int bits_above(uint64 x, int shift, uint64 y) {
+  int zeros_x = leading_zeros(x), zeros_y = leading_zeros(y);
+  int excess = shift + zeros_y - zeros_x;  // of the leading bits
+  uint64 top_x = x << zeros_x, top_y = y << zeros_y;
+  int exponent = (top_x >= top_y ? excess : excess - 1) + 1;
+  bool more = excess > 0 || (excess == 0 && top_x > top_y);
+  return more ? exponent : 0;
+}
+
+DEVICE int spare_bits(LineFacts facts, int64 index) {
+  return facts.exponents[index] + top_exponent(facts.largest[index]);
+}
