@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from np_ozaki.cli.output import may_go_unread
 from np_ozaki.cli.places import Place, default_engine, open_place
 from np_ozaki.cli.scoreboard import footer, header, problems, table
 from np_ozaki.cli.table import as_json
-from np_ozaki.config import Precision, config
+from np_ozaki.config import EngineName, Precision, config
 from np_ozaki.errors import OzakiError
 from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
 
@@ -27,18 +28,19 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell would report it."""
 
 _LONGEST = 1 << 20
-_ENGINES = ("cpu", "cuda")
-_SIZES = {"cpu": (256, 512, 1024, 2048), "cuda": (1024, 2048, 4096, 8192, 16384)}
+_ENGINES: tuple[EngineName, ...] = ("cpu", "cuda")
+_CPU_SIZES = (256, 512, 1024, 2048)
+_GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
 _MODULI: tuple[Precision, ...] = (14, 15, "auto")
 _REPEATS = 7
 
 _DESCRIPTION = """\
-Time products of random matrices, np_ozaki and native side by side: on the GPU if there
-is one, with all data there (cuBLAS, and cuBLAS's own FP64 emulation if it has one), else
-on the CPU (NumPy with its BLAS).
+Time products of random matrices, np_ozaki and native side by side: on the GPU if
+there is one, with all data there (against cuBLAS, and cuBLAS's own FP64 emulation if
+it has one), else on the CPU (against NumPy with its BLAS).
 
-All take turns on the same data.  A product of np_ozaki is timed only after its bits have
-been compared with the contract's.  Ctrl-C reports what has been measured so far.
+All take turns on the same data.  np_ozaki is timed only after its bits have been
+compared with the contract's.  Ctrl-C reports what has been measured so far.
 
 Exit status: 0; 1 if somebody multiplied wrongly or failed; 2 if the command line cannot
 be used; 130 after Ctrl-C.
@@ -148,12 +150,12 @@ def _moduli(text: str) -> tuple[Precision, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _engines(text: str) -> tuple[str, ...]:
+def _engines(text: str) -> tuple[EngineName, ...]:
     items = _items(text)
     for item in items:
         if item not in _ENGINES:
             raise _refuse(item, f"must be one of {', '.join(_ENGINES)}", "choose some")
-    return tuple(items)
+    return tuple(engine for engine in _ENGINES if engine in items)
 
 
 def _dtype(text: str) -> str:
@@ -187,17 +189,25 @@ def _command(arguments: argparse.Namespace) -> int:
     except OzakiError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2
-    sizes = arguments.sizes or tuple(Size(n, n, n) for n in _SIZES[engines[-1]])
+    default = _CPU_SIZES if "cpu" in engines else _GPU_SIZES
+    sizes = arguments.sizes or tuple(Size(n, n, n) for n in default)
+    contests = [Contest(size, places, arguments.moduli) for size in sizes]
     report = _new_report(arguments, places, sizes)
     print(header(report), flush=True)
     try:
-        _bench(report, places, sizes, arguments)
+        _bench(report, contests, arguments)
     except KeyboardInterrupt:
         report["interrupted"] = True
+    except BrokenPipeError:
+        raise
+    except Exception:  # noqa: BLE001 - what was measured so far must not be lost
+        traceback.print_exc()
+        report["notes"].append(f"stopped: {traceback.format_exc().strip()}")
+        report["ok"] = False
     finally:
         for place in places:
             place.close()
-    report["ok"] = not any(
+    report["ok"] &= not any(
         row["state"] in {"wrong", "failed"}
         for size in report["sizes"]
         for row in size["results"]
@@ -249,54 +259,63 @@ def _new_report(
 
 
 def _bench(
-    report: dict[str, Any],
-    places: Sequence[Place],
-    sizes: Sequence[Size],
-    arguments: argparse.Namespace,
+    report: dict[str, Any], contests: Sequence[Contest], arguments: argparse.Namespace
 ) -> None:
     """Measure all sizes, printing each as it is done."""
     from tqdm import tqdm
 
-    repeats: int = arguments.repeats
+    rounds = arguments.repeats + 1  # the first is to qualify
     with tqdm(
-        total=len(sizes) * (repeats + 1),
+        total=rounds * sum(len(contest.runners) for contest in contests),
         desc="bench",
         file=sys.stderr,
         leave=False,
         disable=arguments.no_progress,
     ) as bar:
-        for size in sizes:
-            bar.set_postfix_str(str(size))
-            contest = Contest(size, places, arguments.moduli)
-            problem = contest.lacking()
+        for contest in contests:
+            bar.set_postfix_str(str(contest.size))
+            problem = contest.lacking() or _prepared(contest)
             if problem is not None:
-                report["skipped"].append({"size": str(size), "reason": problem})
-                report["notes"].append(f"{size} is skipped: it {problem}")
-                bar.update(repeats + 1)
+                report["skipped"].append({"size": str(contest.size), "reason": problem})
+                report["notes"].append(f"{contest.size} is skipped: it {problem}")
+                bar.update(rounds * len(contest.runners))
                 continue
             try:
-                _race(contest, repeats, bar)
+                _race(contest, arguments.repeats, bar)
             finally:
                 contest.finish()
-                result = contest.report()
-                bus_id = _bus_id(report)
-                result["gpu_after"] = gpu_state(bus_id) if bus_id else None
-                report["sizes"].append(result)
-                report["notes"] += problems(result)
-                bar.write(table(result), file=sys.stdout)
+                _add(report, contest, bar)
+
+
+def _prepared(contest: Contest) -> str | None:
+    """Make the data; return why they do not fit, or None."""
+    try:
+        contest.prepare()
+    except MemoryError as error:
+        contest.finish()
+        return f"does not fit the memory: {error}"
+    return None
 
 
 def _race(contest: Contest, repeats: int, bar: Any) -> None:
-    contest.prepare()
     for runner in contest.runners:
         contest.qualify(runner)
-    bar.update()
+        bar.update()
     for _ in range(repeats):
         for runner in contest.runners:
             contest.measure(runner)
-        bar.update()
+            bar.update()
     for runner in contest.runners:
         contest.look_at_stages(runner)
+
+
+def _add(report: dict[str, Any], contest: Contest, bar: Any) -> None:
+    """Add to the report, and print, what one size has brought."""
+    result = contest.report()
+    result["gpu_after"] = gpu_state(_bus_id(report))
+    report["sizes"].append(result)
+    report["notes"] += problems(result)
+    bar.write(table(result), file=sys.stdout)
 
 
 def _bus_id(report: dict[str, Any]) -> str | None:

@@ -19,6 +19,8 @@ _COLOURS = (
 )  # fmt: skip
 """Okabe and Ito's, which the colour-blind can tell apart; grey for their yellow."""
 
+_Points = list[tuple[float, float, float, float]]
+
 _MARKERS = "os^Dv<>P"
 _HATCHES = ("", "//", "..", "\\\\", "xx", "--")
 
@@ -109,9 +111,9 @@ def _side(size: dict[str, Any]) -> float:
 
 def _lines(
     report: dict[str, Any],
-) -> dict[str, list[tuple[float, float, float, float]]]:
+) -> dict[str, _Points]:
     """Return (n, TFLOP/s, least, most) by contestant, in the order of n."""
-    found: dict[str, list[tuple[float, float, float, float]]] = {}
+    found: dict[str, _Points] = {}
     for size in sorted(report["sizes"], key=_side):
         for row in size["results"]:
             if row["times_s"]:
@@ -127,9 +129,7 @@ def _lines(
     return found
 
 
-def _draw_speed(
-    axes: Any, lines: dict[str, list[tuple[float, float, float, float]]], title: str
-) -> None:
+def _draw_speed(axes: Any, lines: dict[str, _Points], title: str) -> None:
     for number, (name, points) in enumerate(lines.items()):
         n, speed, least, most = zip(*points, strict=True)
         colour = _COLOURS[number % len(_COLOURS)]

@@ -80,10 +80,8 @@ def gpu_state(bus_id: str | None) -> dict[str, Any] | None:
     if bus_id is None:
         return None
     fields = ",".join(_QUERIES)
-    text = _output(
-        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-        + [f"--id={bus_id}"]
-    )
+    query = [f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    text = _output(["nvidia-smi", *query, f"--id={bus_id}"])
     if text is None:
         return None
     values = [value.strip() for value in text.splitlines()[0].split(",")]

@@ -7,26 +7,26 @@ from typing import Any
 __all__ = ["footer", "header", "problems", "table"]
 
 _COLUMNS = (
-    ("contestant", -20),
+    ("contestant", -19),
     ("median", 10),
     ("min", 10),
     ("max", 10),
-    ("TFLOP/s", 9),
+    ("TFLOP/s", 11),
     ("x native", 9),
-    ("max err", 9),
+    ("max err", 8),
     ("workspace", 11),
 )
 """Titles and widths; negative ones are flush left.  88 columns together."""
 
-_LEGEND = f"""\
+_LEGEND = """\
 median    milliseconds a product, with the least and the most of the repeats beside it
 TFLOP/s   2 m n k in the median time
-x native  speed over {{native}}
-max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, against exact
-          integers
+x native  speed over {native}
+max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, against
+          exact integers
 workspace memory of np_ozaki's product besides operands and result
-All took turns on the same random data; every product of np_ozaki had the contract's bits
-before it was timed."""
+All took turns on the same random data.  Whatever np_ozaki computed had the contract's
+bits before it was timed."""
 
 
 def header(report: dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ def _row(row: dict[str, Any]) -> str:
         (
             row["contestant"],
             *(_ms(row[key]) for key in ("median_s", "min_s", "max_s")),
-            f"{row['tflop_per_s']:.4g}",
+            f"{row['tflop_per_s']:.3g}",
             "-" if speed is None else f"{speed:.3g}",
             f"{row['max_error_u']:.3g}",
             "-" if workspace is None else f"{workspace / 1e6:.1f} MB",
@@ -181,9 +181,9 @@ def footer(report: dict[str, Any]) -> str:
         The last line is the summary.
     """
     natives = [place["native"] for place in report["places"].values()]
-    whose = (
-        natives[0] if len(natives) == 1 else f"{' or '.join(natives)}, each in place"
-    )
+    whose = " or ".join(natives)
+    if len(natives) > 1:
+        whose += ", on the same side"
     lines = ["", _LEGEND.format(native=whose), ""]
     lines += [f"note: {note}" for note in report["notes"]]
     count = len([size for size in report["sizes"] if _was_measured(size)])
