@@ -131,7 +131,7 @@ def _sizes(text: str) -> tuple[Size, ...]:
                 "give some, as in 512,1024 or 4096x64x1024",
             )
         sizes.append(Size(*sides))
-    return tuple(sizes)
+    return tuple(dict.fromkeys(sizes))
 
 
 def _moduli(text: str) -> tuple[Precision, ...]:
@@ -316,6 +316,7 @@ def _add(report: dict[str, Any], contest: Contest, bar: Any) -> None:
     report["sizes"].append(result)
     report["notes"] += problems(result)
     bar.write(table(result), file=sys.stdout)
+    sys.stdout.flush()  # the next size may take minutes
 
 
 def _bus_id(report: dict[str, Any]) -> str | None:

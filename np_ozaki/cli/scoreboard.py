@@ -128,7 +128,7 @@ def _row(row: dict[str, Any]) -> str:
             f"{row['tflop_per_s']:.3g}",
             "-" if speed is None else f"{speed:.3g}",
             f"{row['max_error_u']:.3g}",
-            "-" if workspace is None else f"{workspace / 1e6:.1f} MB",
+            "-" if workspace is None else f"{workspace / 1e6:.3g} MB",
         )
     )
 
