@@ -89,7 +89,7 @@ def draw(report: dict[str, Any], path: str) -> bool:
     if not lines:
         return False
     bars = _bars(report)
-    figure = Figure(figsize=(8, 9 if bars else 5), dpi=150, layout="constrained")
+    figure = Figure(figsize=(10, 9 if bars else 5), dpi=150, layout="constrained")
     axes = figure.subplots(2 if bars else 1, 1, squeeze=False)[:, 0]
     _draw_speed(axes[0], lines, _title(report))
     if bars:
@@ -151,7 +151,7 @@ def _draw_speed(axes: Any, lines: dict[str, _Points], title: str) -> None:
     axes.set_ylabel("TFLOP/s of 2 m n k, median; bars: least to most")
     axes.set_title(title)
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
 
 
 def _bars(report: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
@@ -184,8 +184,8 @@ def _draw_stages(axes: Any, bars: list[tuple[str, dict[str, float]]]) -> None:
         )
         below = [x + y for x, y in zip(below, shares, strict=True)]
     for place, total in zip(places, totals, strict=True):
-        axes.text(place, 101, f"{total:.3g} ms", ha="center", fontsize=7)
+        axes.text(place, 101, f"{total:.3g}", ha="center", fontsize=7)
     axes.set_xticks(places, [label for label, _ in bars], rotation=60, fontsize=7)
     axes.set_ylim(0, 110)
-    axes.set_ylabel("share of the stages, %")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=3, fontsize=8)
+    axes.set_ylabel("share of the stages, %; above: all, ms")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
