@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from np_ozaki import cli
-from np_ozaki.cli import bench, chart, contest, machine, places
+from np_ozaki.cli import bench, contest, places
 from np_ozaki.cli.operands import Operands, Size
 from np_ozaki.engines import choice
 from np_ozaki.engines.cpu import CpuEngine
@@ -412,57 +411,10 @@ def test_failure_outside_the_products(here, monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-# The command line -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sizes", "0"], "--sizes: '0': a size is n or MxNxK with numbers from 1 to"),
-        (["--sizes", "8,,9"], "--sizes: ''"),
-        (["--sizes", "8x9"], "--sizes: '8x9'"),
-        (["--sizes", "big"], "give some, as in 512,1024 or 4096x64x1024"),
-        (["--sizes", "2000000"], "numbers from 1 to 1048576"),
-        (["--moduli", "1"], "--moduli: '1': must be auto or a number of moduli, 2 to"),
-        (["--moduli", "15,50"], "'50': must be auto or a number of moduli, 2 to 49"),
-        (["--moduli", "exact"], "15 gives FP64 accuracy on ordinary data"),
-        (
-            ["--dtype", "float32"],
-            "--dtype: 'float32': np_ozaki multiplies float64 only",
-        ),
-        (["--engines", "native"], "--engines: 'native': must be one of cpu, cuda"),
-        (["--repeats", "0"], "--repeats: '0': must be a whole number, at least 1"),
-        (["--json", "no/r.json"], "--json='no/r.json': No such file"),
-    ],
-)
-def test_refused_arguments(here, capsys, arguments, message):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["bench", "--no-progress", *arguments])
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_engine_that_is_not_there(here, capsys):
-    choice.cuda_engine.cache_clear()
-    assert cli.main(["bench", "--engines", "cuda"]) == 2
-    out, err = capsys.readouterr()
-    assert "error: engine='cuda': there is no CUDA device" in err
-    assert out == ""
-
-
-def test_environment_that_routes_nothing(terminal):
-    done = terminal.cli("bench", NP_OZAKI_STRATEGY="performant")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "unset NP_OZAKI_STRATEGY" in done.stderr
-
-
 def test_duplicates_count_once(here):
     _, report = run("--sizes", "8,8x8x8", "--moduli", "15,auto,15")
     assert report["command"]["sizes"] == ["8"]
     assert report["command"]["moduli"] == [15, "auto"]
-
-
-# The picture ------------------------------------------------------------------------
 
 
 def test_picture(gpu):
@@ -481,58 +433,3 @@ def test_nothing_to_draw(here, monkeypatch):
     monkeypatch.setattr(places.CpuPlace, "free_bytes", lambda self: 0)
     status, _ = run("--plot", "p.png")
     assert status == 0
-
-
-def test_picture_without_matplotlib(here, monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert cli.main(["bench", "--plot", "p.png"]) == 2
-    err = capsys.readouterr().err
-    assert "--plot='p.png': matplotlib is not installed" in err
-    assert "pip install 'np_ozaki[plot]'" in err
-    assert not (here / "p.png").exists()
-
-
-def test_picture_of_an_unknown_format(here, capsys):
-    assert cli.main(["bench", "--plot", "p.gif"]) == 2
-    assert "--plot='p.gif': known formats are .png, .pdf, .svg" in (
-        capsys.readouterr().err
-    )
-
-
-def test_colours_and_marks_suffice():
-    assert len(set(chart._COLOURS)) == len(chart._MARKERS) == 8
-
-
-# The machine ------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs a shell script as program")
-def test_nvidia_smi(tmp_path, monkeypatch):
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        "#!/bin/sh\necho 'Imaginary 9000, 580.95, 1980, 1980, 3201, 612.5, 700, [N/A]'"
-    )
-    program.chmod(program.stat().st_mode | stat.S_IEXEC)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert machine.gpu_state("0000:01:00.0") == {
-        "gpu": "Imaginary 9000",
-        "driver": "580.95",
-        "sm_clock_mhz": 1980.0,
-        "max_sm_clock_mhz": 1980.0,
-        "memory_clock_mhz": 3201.0,
-        "power_w": 612.5,
-        "power_limit_w": 700.0,
-        "temperature_c": None,
-    }
-    program.write_text("#!/bin/sh\necho 'No devices were found'")
-    assert machine.gpu_state("0000:01:00.0") is None
-    program.write_text("#!/bin/sh\nexit 9")
-    assert machine.gpu_state("0000:01:00.0") is None
-    assert machine.gpu_state(None) is None
-
-
-def test_machine_without_tools(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    found = machine.machine()
-    assert found["commit"] is None
-    assert found["processor"]
