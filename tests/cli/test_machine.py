@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from np_ozaki.cli import machine
+from np_ozaki.cli import machine, places
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell script as program")
@@ -38,3 +38,7 @@ def test_machine_without_tools(monkeypatch):
     found = machine.machine()
     assert found["commit"] is None
     assert found["processor"]
+
+
+def test_free_memory_of_the_host():
+    assert places.host_free_bytes() is None or places.host_free_bytes() > 0
