@@ -143,8 +143,10 @@ def resolve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> O
         parser.error(str(error))
 
 
-def writable(parser: argparse.ArgumentParser, path: str | None) -> str | None:
-    """Return the absolute path of ``--json``, tried before anything long runs.
+def writable(
+    parser: argparse.ArgumentParser, path: str | None, option: str = "--json"
+) -> str | None:
+    """Return the absolute path of an option, tried before anything long runs.
 
     Parameters
     ----------
@@ -152,6 +154,8 @@ def writable(parser: argparse.ArgumentParser, path: str | None) -> str | None:
         Exits with status 2 and a message if the file cannot be written.
     path : str or None
         As given.
+    option : str, optional
+        For the message.
 
     Returns
     -------
@@ -164,4 +168,4 @@ def writable(parser: argparse.ArgumentParser, path: str | None) -> str | None:
         with open(path, "a", encoding="utf-8"):
             return os.path.abspath(path)
     except OSError as error:
-        parser.error(f"--json={path!r}: {error.strerror}; give a file to write to")
+        parser.error(f"{option}={path!r}: {error.strerror}; give a file to write to")

@@ -340,7 +340,7 @@ def test_reproducible_routes_everything(terminal):
 def test_no_arguments_print_help(terminal):
     done = terminal.cli()
     assert (done.returncode, done.stdout) == (2, "")
-    for command in ("run", "verify", "info"):
+    for command in ("run", "verify", "bench", "info"):
         assert f"    {command} " in done.stderr
     assert terminal.cli("--version").stdout.startswith("np_ozaki ")
 

@@ -1,0 +1,361 @@
+"""One size of `bench`: who multiplies right may race, in turns, on the same data."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import statistics
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from np_ozaki.array import matmul
+from np_ozaki.cli.operands import Operands, Size
+from np_ozaki.cli.places import Place, host_free_bytes
+from np_ozaki.config import Precision
+from np_ozaki.plan import flops
+from np_ozaki.stats import CallInfo
+
+__all__ = ["LEAST_SECONDS", "Contest", "Runner"]
+
+LEAST_SECONDS = 0.01
+"""A repeat calls a short product as often as this takes."""
+
+_MOST_CALLS = 1000
+_STAGE_RUNS = 3
+_SCRATCH_BYTES = 1 << 30
+
+_GARBAGE = 2.0**27
+"""Errors in u that no way to multiply in FP64 may have: half of the digits."""
+
+
+@dataclass
+class Runner:
+    """One who multiplies, and what is known of that.
+
+    Attributes
+    ----------
+    name : str
+        For the report.
+    place : Place
+        Where.
+    way : str or None
+        One of the place's; None for np_ozaki.
+    precision : "auto", int or None
+        Of np_ozaki.
+    state : str
+        "waiting", "measured", "unavailable", "wrong" or "failed".
+    reason : str or None
+        Why it was not measured.
+    info : CallInfo or None
+        Of np_ozaki's product.
+    max_error : float or None
+        Largest error of a sampled entry relative to abs(A) abs(B), in u.
+    calls : int
+        Products a repeat.
+    seconds : list of float
+        Of one product, for each repeat.
+    stages_ms : dict of str to float, or None
+        Of np_ozaki's stages.
+    """
+
+    name: str
+    place: Place
+    way: str | None = None
+    precision: Precision | None = None
+    state: str = "waiting"
+    reason: str | None = None
+    info: CallInfo | None = None
+    max_error: float | None = None
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+    stages_ms: dict[str, float] | None = None
+
+    def leave(self, state: str, reason: str) -> None:
+        """Take no further part.
+
+        Parameters
+        ----------
+        state : str
+            "unavailable", "wrong" or "failed".
+        reason : str
+            For the report.
+        """
+        self.state, self.reason = state, reason
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Let a failure be noted and cost nobody else's figures.
+
+        Yields
+        ------
+        None
+            For what may fail.
+        """
+        try:
+            yield
+        except MemoryError as error:
+            self.leave("unavailable", f"does not fit the memory: {error}")
+        except Exception as error:  # noqa: BLE001 - drivers and libraries raise all kinds
+            if self.way in self.place.emulated:
+                self.leave("unavailable", f"{type(error).__name__}: {error}")
+            else:
+                text = "".join(traceback.format_exception(error)).strip()
+                self.leave("failed", text)
+
+
+class Contest:
+    """All who multiply matrices of one size.
+
+    Parameters
+    ----------
+    size : Size
+        Shapes.
+    places : sequence of Place
+        Where.
+    moduli : sequence of "auto" or int
+        Precisions of np_ozaki.
+    """
+
+    def __init__(
+        self, size: Size, places: Sequence[Place], moduli: Sequence[Precision]
+    ) -> None:
+        self.size = size
+        self.places = places
+        self.runners = [
+            runner for place in places for runner in _runners(place, moduli)
+        ]
+        self._operands: Operands | None = None
+        self._entries = 0
+        self._arrays: dict[str, tuple[Any, Any, Any]] = {}
+
+    def lacking(self) -> str | None:
+        """Return why the size does not fit the memory, or None.
+
+        Returns
+        -------
+        str or None
+            Bytes that it takes and that there are.
+        """
+        operands = self.size.operand_bytes
+        arrays = operands + 2 * self.size.result_bytes
+        room = min(_SCRATCH_BYTES, arrays)
+        needs = [("the host", operands + room, host_free_bytes())]
+        for place in self.places:
+            needs.append((f"engine {place.engine}", arrays + room, place.free_bytes()))
+        for who, need, free in needs:
+            if free is not None and need > free:
+                return (
+                    f"takes about {need / 1e9:.3g} GB of memory for {who}, "
+                    f"{free / 1e9:.3g} GB are free"
+                )
+        return None
+
+    # Before the race -----------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Make data and put them in place."""
+        self._operands = operands = Operands(self.size)
+        self._entries = operands.entries
+        for place in self.places:
+            self._arrays[place.engine] = (
+                place.put(operands.a),
+                place.put(operands.b),
+                place.empty((self.size.m, self.size.n)),
+            )
+
+    def qualify(self, runner: Runner) -> None:
+        """Multiply once, look at the result, find out how long it takes.
+
+        Parameters
+        ----------
+        runner : Runner
+            Leaves, with the reason, if it does not multiply, or wrongly.
+        """
+        if runner.state != "waiting" or self._operands is None:
+            return
+        with runner.attempt():
+            function = self._product(runner)
+            # What another one left there must not pass for this one's work.
+            self._arrays[runner.place.engine][2].fill(np.nan)
+            if runner.way is None:
+                _, runner.info = function(return_info=True)
+            else:
+                function()
+            problem = self._inspect(runner, self._operands)
+            if problem is not None:
+                runner.leave(*problem)
+                return
+            once = min(runner.place.seconds(function, 1) for _ in range(2))
+            wanted = math.ceil(LEAST_SECONDS / max(once, 1e-9))
+            runner.calls = max(1, min(_MOST_CALLS, wanted))
+
+    def _product(self, runner: Runner) -> Callable[..., Any]:
+        """Return what multiplies, into the same array for all of a place."""
+        a, b, out = self._arrays[runner.place.engine]
+        if runner.way is not None:
+            return functools.partial(runner.place.multiply, runner.way, a, b, out)
+        return functools.partial(
+            matmul,
+            a,
+            b,
+            out,
+            precision=runner.precision,
+            engine=runner.place.engine,
+            scaling="norm",
+        )
+
+    def _inspect(self, runner: Runner, operands: Operands) -> tuple[str, str] | None:
+        """Note the error of a result; return (state, reason) if it must not race."""
+        place = runner.place
+        out = self._arrays[place.engine][2]
+        sampled = operands.sampled(place.rows(out, operands.rows))
+        runner.max_error = operands.error(sampled)
+        if runner.way is not None:
+            return self._inspect_other(runner, out)
+        info = runner.info
+        if info is None or info.num_moduli is None or info.engine != place.engine:
+            reason = "unknown" if info is None else info.fallback
+            return "unavailable", f"the product was not {place.engine}'s: {reason}"
+        try:
+            operands.check_sampled(sampled, info.num_moduli)
+            if operands.small and place.engine != "cpu":
+                whole = place.rows(out, range(self.size.m))
+                operands.check_whole(whole, info.num_moduli)
+        except AssertionError as error:
+            return "wrong", f"not the contract's bits: {error}"
+        return None
+
+    def _inspect_other(self, runner: Runner, out: Any) -> tuple[str, str] | None:
+        place, error = runner.place, runner.max_error or 0.0
+        emulated = runner.way in place.emulated
+        limit = _GARBAGE if emulated else self.size.k + 1.0
+        if not error <= limit:
+            state = "unavailable" if emulated else "wrong"
+            return state, f"an error of {error:.3g} u, where {limit:.3g} u are allowed"
+        if emulated:
+            a, b, _ = self._arrays[place.engine]
+            other = place.empty(out.shape)
+            place.multiply(place.native, a, b, other)
+            if place.same_bits(out, other):
+                reason = f"the result has the bits of {place.native}"
+                return "unavailable", f"{reason}: nothing was emulated"
+        return None
+
+    # The race ------------------------------------------------------------------
+
+    def measure(self, runner: Runner) -> None:
+        """Add one repeat.
+
+        Parameters
+        ----------
+        runner : Runner
+            Does nothing if it has left.
+        """
+        if runner.state not in {"waiting", "measured"}:
+            return
+        with runner.attempt():
+            seconds = runner.place.seconds(self._product(runner), runner.calls)
+            runner.seconds.append(seconds)
+            runner.state = "measured"
+
+    def look_at_stages(self, runner: Runner) -> None:
+        """Find out what np_ozaki's stages take; medians of a few products.
+
+        Parameters
+        ----------
+        runner : Runner
+            Does nothing for others than np_ozaki.
+        """
+        if runner.state != "measured" or runner.way is not None:
+            return
+        with runner.attempt():
+            function = self._product(runner)
+            runs = [runner.place.stages_ms(function) for _ in range(_STAGE_RUNS)]
+            found = [run for run in runs if run is not None]
+            stages = list(dict.fromkeys(stage for run in found for stage in run))
+            if stages:
+                runner.stages_ms = {
+                    stage: statistics.median(run.get(stage, 0.0) for run in found)
+                    for stage in stages
+                }
+
+    def finish(self) -> None:
+        """Let go of all arrays."""
+        self._arrays.clear()
+        self._operands = None
+
+    # The result ----------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """Return what was measured so far.
+
+        Returns
+        -------
+        dict
+            Units are in the names.
+        """
+        size = self.size
+        return {
+            "size": str(size),
+            "m": size.m,
+            "n": size.n,
+            "k": size.k,
+            "flop": flops(size.m, size.n, size.k),
+            "operand_bytes": size.operand_bytes,
+            "sampled_entries": self._entries,
+            "results": [self._row(runner) for runner in self.runners],
+        }
+
+    def _row(self, runner: Runner) -> dict[str, Any]:
+        info = runner.info
+        row: dict[str, Any] = {
+            "contestant": runner.name,
+            "place": runner.place.engine,
+            "native": runner.way == runner.place.native,
+            "ours": runner.way is None,
+            "precision": runner.precision,
+            "num_moduli": info.num_moduli if info else None,
+            "state": runner.state,
+            "reason": runner.reason,
+            "known_before": runner.way in runner.place.missing,
+            "max_error_u": runner.max_error,
+            "workspace_bytes": info.workspace_bytes if info else None,
+            "calls_per_repeat": runner.calls,
+            "times_s": runner.seconds,
+            "stages_ms": runner.stages_ms,
+        }
+        if runner.seconds:
+            median = statistics.median(runner.seconds)
+            count = flops(self.size.m, self.size.n, self.size.k)
+            native = self._native_median(runner.place)
+            row |= {
+                "median_s": median,
+                "min_s": min(runner.seconds),
+                "max_s": max(runner.seconds),
+                "tflop_per_s": count / (median * 1e12),
+                "speed_over_native": native / median if native else None,
+            }
+        return row
+
+    def _native_median(self, place: Place) -> float | None:
+        for other in self.runners:
+            if other.place is place and other.way == place.native and other.seconds:
+                return statistics.median(other.seconds)
+        return None
+
+
+def _runners(place: Place, moduli: Sequence[Precision]) -> list[Runner]:
+    """Return who multiplies in a place, and who cannot."""
+    found = [Runner(way, place, way) for way in place.ways]
+    for way, reason in place.missing.items():
+        found.append(Runner(way, place, way))
+        found[-1].leave("unavailable", reason)
+    return found + [
+        Runner(f"{place.engine} {precision}", place, precision=precision)
+        for precision in moduli
+    ]

@@ -1,0 +1,202 @@
+"""The report of `bench` as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["footer", "header", "problems", "table"]
+
+_COLUMNS = (
+    ("contestant", -19),
+    ("median", 10),
+    ("min", 10),
+    ("max", 10),
+    ("TFLOP/s", 11),
+    ("x native", 9),
+    ("max err", 8),
+    ("workspace", 11),
+)
+"""Titles and widths; negative ones are flush left.  88 columns together."""
+
+_LEGEND = """\
+median    milliseconds a product, with the least and the most of the repeats beside it
+TFLOP/s   2 m n k in the median time
+x native  speed over {native}
+max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, against
+          exact integers
+workspace memory of np_ozaki's product besides operands and result
+All took turns on the same random data.  Whatever np_ozaki computed had the contract's
+bits before it was timed."""
+
+
+def header(report: dict[str, Any]) -> str:
+    """Return what the measurement belongs to.
+
+    Parameters
+    ----------
+    report : dict
+        As written to JSON.
+
+    Returns
+    -------
+    str
+        One fact a line.
+    """
+    host, lines = report["machine"], []
+    versions = host["versions"]
+    software = ", ".join(f"{name} {value}" for name, value in versions.items())
+    lines += [
+        software,
+        f"commit {host['commit'] or 'unknown: the source is no checkout'}",
+        f"{host['processor']}, {host['logical_cores']} logical cores, np_ozaki on "
+        f"{host['threads']} threads, BLAS of NumPy {host['blas'] or 'unknown'}",
+    ]
+    for name, place in report["places"].items():
+        facts = place["facts"]
+        if facts:
+            lines.append(
+                f"{facts['gpu']}, compute capability {facts['compute_capability']}, "
+                f"CUDA {facts['cuda_runtime']} (driver's {facts['cuda_of_driver']}), "
+                f"cuBLAS {facts['cublas']}, CuPy {facts['cupy']}"
+            )
+            lines.append(_gpu_line(place["state"]))
+        lines += [
+            f"{name}: {way} is not available: {reason}"
+            for way, reason in place["missing"].items()
+        ]
+    variables = [f"{k}={v}" for k, v in host["environment"].items()]
+    if variables:
+        lines.append(" ".join(variables))
+    return "\n".join(lines)
+
+
+def _gpu_line(state: dict[str, Any] | None) -> str:
+    if state is None:
+        return "clocks and power unknown: nvidia-smi does not answer"
+    return (
+        f"driver {state['driver']}, SM {state['sm_clock_mhz']} of "
+        f"{state['max_sm_clock_mhz']} MHz, memory {state['memory_clock_mhz']} MHz, "
+        f"{state['power_w']} of {state['power_limit_w']} W, {state['temperature_c']} C"
+    )
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    parts = []
+    for cell, (_, width) in zip(cells, _COLUMNS, strict=True):
+        parts.append(f"{cell.ljust(-width)}" if width < 0 else cell.rjust(width))
+    return "".join(parts).rstrip()
+
+
+def table(size: dict[str, Any]) -> str:
+    """Return the rows of one size.
+
+    Parameters
+    ----------
+    size : dict
+        As in the report.
+
+    Returns
+    -------
+    str
+        A title, a line a contestant, and a line for each one's stages.
+    """
+    shape = "{m} x {k} times {k} x {n}".format(**size)
+    measured = [row for row in size["results"] if row["times_s"]]
+    lines = [
+        "",
+        f"{shape}, {size['flop'] / 1e9:.4g} GFLOP",
+        _line(tuple(title for title, _ in _COLUMNS)),
+    ]
+    lines += [_row(row) for row in measured]
+    lines += [
+        f"  stages of {row['contestant']}, ms: {_stages(row['stages_ms'])}"
+        for row in measured
+        if row["stages_ms"]
+    ]
+    if size.get("gpu_after"):
+        lines.append(f"  after it: {_gpu_line(size['gpu_after'])}")
+    return "\n".join(lines)
+
+
+def _row(row: dict[str, Any]) -> str:
+    speed = row["speed_over_native"]
+    workspace = row["workspace_bytes"]
+    return _line(
+        (
+            row["contestant"],
+            *(_ms(row[key]) for key in ("median_s", "min_s", "max_s")),
+            f"{row['tflop_per_s']:.3g}",
+            "-" if speed is None else f"{speed:.3g}",
+            f"{row['max_error_u']:.3g}",
+            "-" if workspace is None else f"{workspace / 1e6:.3g} MB",
+        )
+    )
+
+
+def _ms(seconds: float) -> str:
+    ms = seconds * 1e3
+    return f"{ms:.4g}" if ms < 1000 else f"{ms:.0f}"
+
+
+def _stages(stages: dict[str, float]) -> str:
+    return ", ".join(f"{stage} {value:.4g}" for stage, value in stages.items())
+
+
+def problems(size: dict[str, Any]) -> list[str]:
+    """Return who was not measured at one size, and why.
+
+    Parameters
+    ----------
+    size : dict
+        As in the report.
+
+    Returns
+    -------
+    list of str
+        One or more lines each.
+    """
+    lines = []
+    for row in size["results"]:
+        if row["state"] in {"measured", "waiting"} or row["known_before"]:
+            continue
+        word = {"unavailable": "not available", "wrong": "WRONG", "failed": "FAILED"}
+        lines.append(
+            f"{row['contestant']}, {size['size']}: {word[row['state']]}: "
+            f"{row['reason']}"
+        )
+    return lines
+
+
+def footer(report: dict[str, Any]) -> str:
+    """Return what follows the tables: legend, notes, summary.
+
+    Parameters
+    ----------
+    report : dict
+        As written to JSON.
+
+    Returns
+    -------
+    str
+        The last line is the summary.
+    """
+    natives = [place["native"] for place in report["places"].values()]
+    whose = " or ".join(natives)
+    if len(natives) > 1:
+        whose += ", on the same side"
+    lines = ["", _LEGEND.format(native=whose), ""]
+    lines += [f"note: {note}" for note in report["notes"]]
+    count = len([size for size in report["sizes"] if _was_measured(size)])
+    summary = f"bench: {count} size{'s' * (count != 1)}"
+    if report["skipped"]:
+        summary += f", {len(report['skipped'])} skipped"
+    if not report["ok"]:
+        summary += ", some results WRONG or FAILED"
+    if report["interrupted"]:
+        summary += ", interrupted"
+    lines.append(summary)
+    return "\n".join(lines)
+
+
+def _was_measured(size: dict[str, Any]) -> bool:
+    return any(row["times_s"] for row in size["results"])

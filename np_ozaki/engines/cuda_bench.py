@@ -1,0 +1,293 @@
+"""The GPU's side of `bench`: cuBLAS's own FP64 products, events, facts of the device.
+
+Each way to multiply has a cuBLAS handle of its own, so that no setting of one reaches
+another or the engine.  All ways make the same call, cublasGemmEx.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from cupy_backends.cuda.libs import cublas
+from numpy.typing import NDArray
+
+from np_ozaki.config import EngineName
+from np_ozaki.engines import choice
+from np_ozaki.errors import EngineUnavailableError, refusal
+
+__all__ = ["CudaPlace"]
+
+# Names of cublas_api.h that CuPy does not hand on.
+_PEDANTIC_MATH = 2
+_EMULATED_MATH = 8
+_COMPUTE_EMULATED = 79
+_EAGER = 2
+_FIXED_MANTISSA = 1
+
+_ONE, _ZERO = np.array(1.0), np.array(0.0)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A way of cuBLAS to multiply.
+
+    Attributes
+    ----------
+    name : str
+        For the report.
+    math_mode : int
+        cublasMath_t.
+    compute_type : int
+        cublasComputeType_t.
+    mantissa_bits : int or None
+        Fixed number of bits of an emulation; None lets cuBLAS look at the data.
+    """
+
+    name: str
+    math_mode: int
+    compute_type: int
+    mantissa_bits: int | None = None
+
+    @property
+    def emulated(self) -> bool:
+        return self.math_mode == _EMULATED_MATH
+
+
+_NATIVE = _Way("cuBLAS", _PEDANTIC_MATH, cublas.CUBLAS_COMPUTE_64F_PEDANTIC)
+_OTHERS = (
+    _Way("cuBLAS default", cublas.CUBLAS_DEFAULT_MATH, cublas.CUBLAS_COMPUTE_64F),
+    _Way("cuBLAS emulated", _EMULATED_MATH, _COMPUTE_EMULATED),
+    _Way("cuBLAS emulated 55", _EMULATED_MATH, _COMPUTE_EMULATED, 55),
+)
+
+
+class CudaPlace:
+    """The current GPU: where data lie and who multiplies there.
+
+    Attributes
+    ----------
+    engine : str
+        np_ozaki's engine for this place.
+    native : str
+        Of the ways, the one that all are compared with: FP64 by the hardware.
+    ways : tuple of str
+        What else than np_ozaki can multiply here, `native` first.
+    emulated : frozenset of str
+        Those that are meant to be emulations; their bits must tell.
+    missing : dict of str to str
+        Ways that this library does not have, and why.
+
+    Raises
+    ------
+    EngineUnavailableError
+        There is no GPU that the engine could run on.
+    """
+
+    engine: EngineName = "cuda"
+    native = _NATIVE.name
+    emulated = frozenset(way.name for way in _OTHERS if way.emulated)
+
+    def __init__(self) -> None:
+        self._device: Any = choice.cuda_engine().device
+        self._open: dict[str, tuple[_Way, int]] = {}
+        self._open[_NATIVE.name] = _NATIVE, _new_handle(_NATIVE)
+        self.missing: dict[str, str] = {}
+        for way in _OTHERS:
+            try:
+                self._open[way.name] = way, _new_handle(way)
+            except (cublas.CUBLASError, EngineUnavailableError) as error:
+                self.missing[way.name] = f"cuBLAS {_cublas_version()}: {error}"
+        self.ways = tuple(self._open)
+
+    def close(self) -> None:
+        """Give the handles back."""
+        for _, handle in self._open.values():
+            # After a failed kernel everything fails; what was measured still counts.
+            with contextlib.suppress(cublas.CUBLASError, runtime.CUDARuntimeError):
+                cublas.destroy(handle)
+        self._open.clear()
+
+    # Data ----------------------------------------------------------------------
+
+    def free_bytes(self) -> int | None:
+        """Return the device memory that is free."""
+        self._device.free()
+        return int(runtime.memGetInfo()[0])
+
+    def put(self, x: NDArray[np.float64]) -> Any:
+        """Return a copy of a host array on the device."""
+        return cupy.asarray(x)
+
+    def empty(self, shape: tuple[int, int]) -> Any:
+        """Return an uninitialised matrix on the device."""
+        return cupy.empty(shape, np.float64)
+
+    def rows(self, x: Any, indices: Sequence[int]) -> NDArray[np.float64]:
+        """Return some rows of a matrix, on the host."""
+        return np.stack([cupy.asnumpy(x[int(i)]) for i in indices])
+
+    def same_bits(self, x: Any, y: Any) -> bool:
+        """Return whether two matrices agree in every bit."""
+        return bool((x.view(np.int64) == y.view(np.int64)).all())
+
+    # Products ------------------------------------------------------------------
+
+    def multiply(self, way: str, a: Any, b: Any, out: Any) -> None:
+        """Queue out = a b by cuBLAS; all three are C-contiguous.
+
+        cuBLAS counts in columns: its C is our out transposed, so the operands swap.
+        """
+        (m, k), n = a.shape, b.shape[1]
+        chosen, handle = self._open[way]
+        double = runtime.CUDA_R_64F
+        cublas.gemmEx(
+            handle,
+            cublas.CUBLAS_OP_N,
+            cublas.CUBLAS_OP_N,
+            n,
+            m,
+            k,
+            _ONE.ctypes.data,
+            b.data.ptr,
+            double,
+            n,
+            a.data.ptr,
+            double,
+            k,
+            _ZERO.ctypes.data,
+            out.data.ptr,
+            double,
+            n,
+            chosen.compute_type,
+            cublas.CUBLAS_GEMM_DEFAULT,
+        )
+
+    def seconds(self, function: Callable[[], object], calls: int) -> float:
+        """Return the time of a call, as two events on the stream see it."""
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        for _ in range(calls):
+            function()
+        stop.record()
+        stop.synchronize()
+        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e-3 / calls
+
+    def stages_ms(self, function: Callable[[], object]) -> dict[str, float] | None:
+        """Return the milliseconds of each stage of one product of the engine."""
+        with self._device.timeline() as times:
+            function()
+        return dict(times)
+
+    # Facts ---------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known of the device and its libraries."""
+        index = int(runtime.getDevice())
+        properties = runtime.getDeviceProperties(index)
+        name = properties["name"]
+        return {
+            "gpu": name.decode() if isinstance(name, bytes) else str(name),
+            "compute_capability": cupy.cuda.Device(index).compute_capability,
+            "multiprocessors": int(properties["multiProcessorCount"]),
+            "memory_bytes": int(properties["totalGlobalMem"]),
+            "pci_bus_id": _pci_bus_id(index),
+            "cuda_runtime": _dotted(runtime.runtimeGetVersion(), 1000, 10),
+            "cuda_of_driver": _dotted(runtime.driverGetVersion(), 1000, 10),
+            "cublas": _cublas_version(),
+            "cupy": cupy.__version__,
+            "environment": {
+                key: value
+                for key, value in sorted(os.environ.items())
+                if key.startswith(("CUBLAS_", "CUDA_", "CUPY_", "NVIDIA_TF32"))
+            },
+        }
+
+
+def _dotted(version: int, *units: int) -> str:
+    """Return a version number that a library packs into one integer."""
+    parts = []
+    for unit in units:
+        part, version = divmod(int(version), unit)
+        parts.append(str(part))
+    return ".".join(parts)
+
+
+def _cublas_version() -> str:
+    try:
+        return _dotted(cublas.getVersion(0), 10_000, 100, 1)
+    except cublas.CUBLASError as error:
+        return f"of unknown version ({error})"
+
+
+def _pci_bus_id(index: int) -> str | None:
+    try:
+        return str(runtime.deviceGetPCIBusId(index))
+    except runtime.CUDARuntimeError:
+        return None
+
+
+def _new_handle(way: _Way) -> int:
+    """Return a handle that multiplies in one way."""
+    handle = int(cublas.create())
+    try:
+        cublas.setMathMode(handle, way.math_mode)
+        if way.emulated:
+            _set(handle, "cublasSetEmulationStrategy", _EAGER)
+        if way.mantissa_bits is not None:
+            _set(handle, "cublasSetFixedPointEmulationMantissaControl", _FIXED_MANTISSA)
+            _set(
+                handle,
+                "cublasSetFixedPointEmulationMaxMantissaBitCount",
+                way.mantissa_bits,
+            )
+    except BaseException:
+        cublas.destroy(handle)
+        raise
+    return handle
+
+
+def _set(handle: int, name: str, value: int) -> None:
+    """Call a setter of cuBLAS that CuPy does not wrap.
+
+    Raises
+    ------
+    EngineUnavailableError
+        The library does not have it, or refuses.
+    """
+    try:
+        setter = getattr(_library(), name)
+    except (OSError, AttributeError) as error:
+        raise EngineUnavailableError(
+            refusal(name, value, f"cannot be called ({error})", "cuBLAS 13.1 has it")
+        ) from error
+    setter.restype = ctypes.c_int
+    setter.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    status = setter(handle, value)
+    if status:
+        raise EngineUnavailableError(
+            refusal(name, value, f"cublasStatus_t {status}", "leave emulation out")
+        )
+
+
+def _library() -> ctypes.CDLL:
+    """Return the very cuBLAS that CuPy has loaded.
+
+    Raises
+    ------
+    OSError
+        It is not found among the files of this process.
+    """
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if os.path.basename(path).startswith("libcublas.so"):
+                return ctypes.CDLL(path)
+    raise OSError("libcublas.so is not among the files of this process")

@@ -1,0 +1,242 @@
+"""The GPU's place of `bench` over a stand-in for CuPy: what is asked of cuBLAS."""
+
+import ctypes
+import importlib
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from np_ozaki.engines import choice
+
+NAME = "np_ozaki.engines.cuda_bench"
+
+
+class CUBLASError(RuntimeError):
+    """As CuPy's."""
+
+
+class DeviceArray(np.ndarray):
+    """An ndarray whose ``data.ptr`` is its address, as CuPy has it."""
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Event:
+    def record(self):
+        self.seconds = time.perf_counter()
+
+    def synchronize(self):
+        pass
+
+
+class Cublas(ModuleType):
+    """cuBLAS as its manual has it: columns are counted, scalars are pointed to."""
+
+    CUBLAS_OP_N, CUBLAS_GEMM_DEFAULT, CUBLAS_DEFAULT_MATH = 0, -1, 0
+    CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC = 70, 71
+    CUBLASError = CUBLASError
+
+    def __init__(self, refused_modes=()):
+        super().__init__("cupy_backends.cuda.libs.cublas")
+        self.modes, self.refused_modes, self.types = {}, refused_modes, []
+
+    def create(self):
+        self.modes[len(self.modes) + 1] = None
+        return len(self.modes)
+
+    def destroy(self, handle):
+        self.modes[handle] = "destroyed"
+
+    def setMathMode(self, handle, mode):
+        if mode in self.refused_modes:
+            raise CUBLASError("CUBLAS_STATUS_INVALID_VALUE")
+        self.modes[handle] = mode
+
+    def getVersion(self, handle):
+        return 130100
+
+    def gemmEx(
+        self, handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb,
+        beta, c, ctype, ldc, compute_type, algo,
+    ):  # fmt: skip
+        assert (atype, btype, ctype, transa, transb) == (1, 1, 1, 0, 0)
+        self.types.append((self.modes[handle], compute_type))
+
+        def matrix(pointer, rows, columns, leading):
+            assert leading >= rows
+            kind = ctypes.c_double * (leading * columns)
+            flat = np.frombuffer(kind.from_address(pointer))
+            return flat.reshape(columns, leading)[:, :rows].T
+
+        scale, keep = (ctypes.c_double.from_address(x).value for x in (alpha, beta))
+        assert keep == 0.0
+        matrix(c, m, n, ldc)[...] = scale * (
+            matrix(a, m, k, lda) @ matrix(b, k, n, ldb)
+        )
+
+
+def stand_in(cublas):
+    """Return modules that the place imports."""
+    cupy = ModuleType("cupy")
+    cupy.__version__ = "14.2.0"
+    cupy.asarray = lambda x: np.ascontiguousarray(x).view(DeviceArray)
+    cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(DeviceArray)
+    cupy.asnumpy = np.asarray
+    runtime = ModuleType("cupy.cuda.runtime")
+    runtime.CUDA_R_64F = 1
+    runtime.CUDARuntimeError = RuntimeError
+    runtime.memGetInfo = lambda: (1000, 2000)
+    runtime.getDevice = lambda: 0
+    runtime.getDeviceProperties = lambda index: {
+        "name": b"Imaginary 9000",
+        "multiProcessorCount": 132,
+        "totalGlobalMem": 2000,
+    }
+    runtime.deviceGetPCIBusId = lambda index: "0000:01:00.0"
+    runtime.runtimeGetVersion = lambda: 13000
+    runtime.driverGetVersion = lambda: 13010
+    cuda = ModuleType("cupy.cuda")
+    cuda.runtime = runtime
+    cuda.Event = Event
+    cuda.Device = lambda index: SimpleNamespace(compute_capability="90")
+    cuda.get_elapsed_time = lambda x, y: 1e3 * (y.seconds - x.seconds)
+    cupy.cuda = cuda
+    libs = ModuleType("cupy_backends.cuda.libs")
+    libs.cublas = cublas
+    return {
+        "cupy": cupy,
+        "cupy.cuda": cuda,
+        "cupy.cuda.runtime": runtime,
+        "cupy_backends": ModuleType("cupy_backends"),
+        "cupy_backends.cuda": ModuleType("cupy_backends.cuda"),
+        "cupy_backends.cuda.libs": libs,
+        "cupy_backends.cuda.libs.cublas": cublas,
+    }
+
+
+class Timeline:
+    def __enter__(self):
+        return {"residues": 1.5}
+
+    def __exit__(self, *args):
+        pass
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Return a function that opens the place over a stand-in for cuBLAS."""
+    device = SimpleNamespace(free=lambda: None, timeline=Timeline)
+    monkeypatch.setattr(choice, "cuda_engine", lambda: SimpleNamespace(device=device))
+
+    def open_place(cublas, library):
+        for name, module in stand_in(cublas).items():
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.delitem(sys.modules, NAME, raising=False)
+        module = importlib.import_module(NAME)
+        monkeypatch.setattr(module, "_library", library)
+        return module.CudaPlace()
+
+    yield open_place
+    sys.modules.pop(NAME, None)
+
+
+class Library:
+    """The functions of libcublas that CuPy does not wrap."""
+
+    def __init__(self, status=0):
+        self.calls = []
+        for name in (
+            "cublasSetEmulationStrategy",
+            "cublasSetFixedPointEmulationMantissaControl",
+            "cublasSetFixedPointEmulationMaxMantissaBitCount",
+        ):
+            setattr(self, name, self._recorder(name, status))
+
+    def _recorder(self, name, status):
+        def call(handle, value):
+            self.calls.append((handle, name, value))
+            return status
+
+        return call
+
+
+def test_every_way_multiplies(load):
+    cublas, library = Cublas(), Library()
+    place = load(cublas, lambda: library)
+    assert place.ways == (
+        "cuBLAS",
+        "cuBLAS default",
+        "cuBLAS emulated",
+        "cuBLAS emulated 55",
+    )
+    assert (place.native, place.missing) == ("cuBLAS", {})
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-9, 9, (5, 7)) * 1.0, rng.integers(-9, 9, (7, 3)) * 1.0
+    x, y = place.put(a), place.put(b)
+    for way in place.ways:
+        out = place.empty((5, 3))
+        out.fill(np.nan)
+        place.multiply(way, x, y, out)
+        assert (np.asarray(out) == a @ b).all()
+    assert cublas.types == [(2, 71), (0, 70), (8, 79), (8, 79)]
+    assert library.calls == [
+        (3, "cublasSetEmulationStrategy", 2),
+        (4, "cublasSetEmulationStrategy", 2),
+        (4, "cublasSetFixedPointEmulationMantissaControl", 1),
+        (4, "cublasSetFixedPointEmulationMaxMantissaBitCount", 55),
+    ]
+    assert (place.rows(x, [4, 0]) == a[[4, 0]]).all()
+    assert place.same_bits(x, place.put(a))
+    assert not place.same_bits(place.put(0.0 * a), place.put(-0.0 * a))
+    place.close()
+    assert set(cublas.modes.values()) == {"destroyed"}
+
+
+def test_clock_stages_and_facts(load):
+    place = load(Cublas(), Library)
+    count = []
+    each = place.seconds(lambda: (count.append(0), time.sleep(0.002)), 3)
+    assert len(count) == 3
+    assert each >= 0.002
+    assert place.stages_ms(lambda: None) == {"residues": 1.5}
+    assert place.free_bytes() == 1000
+    facts = place.facts()
+    assert facts.pop("environment") is not None
+    assert facts == {
+        "gpu": "Imaginary 9000",
+        "compute_capability": "90",
+        "multiprocessors": 132,
+        "memory_bytes": 2000,
+        "pci_bus_id": "0000:01:00.0",
+        "cuda_runtime": "13.0",
+        "cuda_of_driver": "13.1",
+        "cublas": "13.1.0",
+        "cupy": "14.2.0",
+    }
+
+
+def no_library():
+    raise OSError("libcublas.so is not among the files of this process")
+
+
+@pytest.mark.parametrize(
+    ("cublas", "library", "reason"),
+    [
+        (Cublas(refused_modes=(8,)), Library, "CUBLAS_STATUS_INVALID_VALUE"),
+        (Cublas(), no_library, "=2: cannot be called (libcublas.so is not among"),
+        (Cublas(), object, "has no attribute 'cublasSetEmulationStrategy'"),
+        (Cublas(), lambda: Library(7), "=2: cublasStatus_t 7"),
+    ],
+)
+def test_a_library_without_emulation(load, cublas, library, reason):
+    place = load(cublas, library)
+    assert place.ways == ("cuBLAS", "cuBLAS default")
+    assert place.missing.keys() == {"cuBLAS emulated", "cuBLAS emulated 55"}
+    for text in place.missing.values():
+        assert text.startswith("cuBLAS 13.1.0: ")
+        assert reason in text
