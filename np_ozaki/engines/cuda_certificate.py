@@ -1,7 +1,8 @@
-"""The certificate's second look on a GPU; the rule is `cpu_certificate`'s.
+"""The certificate on a GPU: both looks, with the CPU engine's decisions.
 
-Entries are cut to 18 bits, as three digits of 6, so that int8 products tell their
-product exactly.  The decision is that of the CPU engine for every matrix.
+The rule is `cpu_certificate`'s.  The first look's 7-bit planes ride with the residues.
+For the second, entries are cut to 18 bits, as three digits of 6, so that int8 products
+tell their product exactly.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from np_ozaki.engines.parallel import ranges
 from np_ozaki.plan import INT8_K_BLOCK
 
 if TYPE_CHECKING:
-    from np_ozaki.engines.cuda import CudaEngine, Facts, Operands
+    from np_ozaki.engines.cuda_lines import Facts, Operands
+    from np_ozaki.engines.cuda_stages import Stages
 
-__all__ = ["second_look"]
+__all__ = ["first_look", "second_look"]
 
+_FIRST_BITS = cpu_certificate.FIRST_LOOK_BITS
 _BITS = cpu_certificate.SECOND_LOOK_BITS
 _DIGITS = 3
 _SUMS = 2 * _DIGITS - 1
@@ -31,15 +34,60 @@ _SQUARE = 512
 _DOUBLE_BITS = 53
 
 
-def second_look(
-    engine: CudaEngine, a: Any, b: Any, num_moduli: int, scaling: str
-) -> int:
+def first_look(
+    stages: Stages,
+    lower: Any,
+    left: Operands,
+    right: Operands,
+    facts: tuple[Facts, Facts],
+    shape: tuple[int, int, int],
+    missing: Any,
+) -> None:
+    """Queue the first look at a tile.
+
+    Parameters
+    ----------
+    stages : Stages
+        Where kernels are queued.
+    lower : (batch, m, n) device array of int32 or int64
+        Product of the 7-bit planes; padding in m and n is not looked at.
+    left, right : Operands
+        Lines of A and of B.
+    facts : tuple of Facts
+        Of both.
+    shape : tuple of int
+        batch, m, n.
+    missing : (batch,) device array of int32
+        Takes the maximum of the bits that each matrix misses.
+    """
+    stages.device.mark("certificate")
+    k = left.x.shape[2]
+    factor, power = _factor(k, _FIRST_BITS)
+    grid, width = stages.entry_grid(*shape)
+    args = (
+        lower,
+        *(s // lower.itemsize for s in lower.strides[:2]),
+        facts[0].struct(stages.device),
+        left.x.shape[0],
+        facts[1].struct(stages.device),
+        right.x.shape[0],
+        *shape[1:],
+        127 * factor << power,
+        k.bit_length() + 9,
+        width,
+        missing,
+    )
+    kernel = "certificate" if lower.itemsize == 4 else "wide_certificate"
+    stages.launch("certificate", kernel, grid, args)
+
+
+def second_look(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
     """Return the bits that one matrix product misses.
 
     Parameters
     ----------
-    engine : CudaEngine
-        Who multiplied.
+    stages : Stages
+        Where kernels are queued.
     a : (1, m, k) device array of float64
         NaN and Inf count as 0.
     b : (1, k, n) device array of float64
@@ -56,20 +104,21 @@ def second_look(
     """
     if a.shape[2] > INT8_K_BLOCK:
         # The rule's sums are then float64's own, in the CPU engine's order.
-        return _on_host(engine, a, b, num_moduli, scaling)
-    device = engine.device
-    left, right, rows, columns = engine.facts_of(a, b, num_moduli, scaling)
-    moved = [_rounded(engine, *side) for side in ((left, rows), (right, columns))]
+        return _on_host(stages, a, b, num_moduli, scaling)
+    device = stages.device
+    left, right, rows, columns = stages.facts_of(a, b, num_moduli, scaling)
+    moved = [_rounded(stages, *side) for side in ((left, rows), (right, columns))]
     missing = device.zeros((1,), np.int32)
     m, n, k = left.x.shape[1], right.x.shape[1], left.x.shape[2]
+    factor, power = _factor(k, _BITS)
     for j in ranges(n, _TILE):
-        cut_b = _cuts(engine, right.of(j), columns.part(j))
+        cut_b = _cuts(stages, right.of(j), columns.part(j))
         for i in ranges(m, _TILE):
-            cut_a = _cuts(engine, left.of(i), rows.part(i))
-            products = _products(engine, cut_a, cut_b)
+            cut_a = _cuts(stages, left.of(i), rows.part(i))
+            products = _products(stages, cut_a, cut_b)
             size = (i.stop - i.start, j.stop - j.start)
             unseen = device.zeros((_squares(size[0]), _squares(size[1])), np.int32)
-            grid, width = engine.entry_grid(1, *size)
+            grid, width = stages.entry_grid(1, *size)
             for look in range(2):
                 args = (
                     products,
@@ -81,14 +130,15 @@ def second_look(
                     right.of(j).struct(),
                     columns.part(j).struct(device),
                     moved[1][j],
-                    *_factor(k),
+                    factor,
+                    power + 2 * (_FIRST_BITS - _BITS),
                     k.bit_length() + 9,
                     width,
                     look,
                     unseen,
                     missing,
                 )
-                engine.launch("second_look", "second_look", grid, args)
+                stages.launch("second_look", "second_look", grid, args)
     return int(device.fetch(missing)[0])
 
 
@@ -96,58 +146,57 @@ def _squares(size: int) -> int:
     return -(-size // _SQUARE)
 
 
-def _factor(k: int) -> tuple[int, int]:
-    """Return (f, s): L is counted as 127 f 2^s 4^(7 - 18) times the 18-bit product."""
-    down = 2 * (cpu_certificate.FIRST_LOOK_BITS - _BITS)
-    if 2 * (k.bit_length() + _BITS) + 7 > _DOUBLE_BITS:
-        return 1, k.bit_length() - 1 + down
-    return k, down
+def _factor(k: int, bits: int) -> tuple[int, int]:
+    """Return (f, s): f 2^s is k, or the power of two below it as the rule has it."""
+    if 2 * (k.bit_length() + bits) + 7 > _DOUBLE_BITS:
+        return 1, k.bit_length() - 1
+    return k, 0
 
 
-def _rounded(engine: CudaEngine, operand: Operands, facts: Facts) -> Any:
+def _rounded(stages: Stages, operand: Operands, facts: Facts) -> Any:
     """Return which lines have an entry that scaling rounds, as int32."""
     _, lines, k = operand.x.shape
-    rounded = engine.device.zeros((lines,), np.int32)
+    rounded = stages.device.zeros((lines,), np.int32)
     inner = k if operand.along else lines
     args = (
         operand.struct(),
-        facts.struct(engine.device),
+        facts.struct(stages.device),
         inner,
         operand.along,
         rounded,
     )
-    grid = engine.flat_grid(lines * k)
-    engine.launch("second_look", "rounded_lines", grid, args)
+    grid = stages.flat_grid(lines * k)
+    stages.launch("second_look", "rounded_lines", grid, args)
     return rounded
 
 
-def _cuts(engine: CudaEngine, operand: Operands, facts: Facts) -> Any:
-    planes = engine.new_planes(operand, _PLANES)
-    engine.queue_planes("second_look", "cuts", operand, facts, planes, None)
+def _cuts(stages: Stages, operand: Operands, facts: Facts) -> Any:
+    planes = stages.new_planes(operand, _PLANES)
+    stages.queue_planes("second_look", "cuts", operand, facts, planes, None)
     return planes
 
 
-def _products(engine: CudaEngine, a: Any, b: Any) -> Any:
+def _products(stages: Stages, a: Any, b: Any) -> Any:
     """Return sums of digit products by weight, and the product of the 0/1 planes."""
     shape = (_SUMS + 1, a.shape[2], b.shape[2])
-    out = engine.device.empty(shape, np.int32)
+    out = stages.device.empty(shape, np.int32)
     started: set[int] = set()
     pairs = [(i + j, i, j) for i in range(_DIGITS) for j in range(_DIGITS)]
     for target, i, j in [*pairs, (_SUMS, _DIGITS, _DIGITS)]:
-        engine.device.gemm(
+        stages.device.gemm(
             a[i], b[j], out[target : target + 1], accumulate=target in started
         )
         started.add(target)
     return out
 
 
-def _on_host(engine: CudaEngine, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
+def _on_host(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
     """Return the same by the CPU engine's own code."""
-    exponents = engine.scaling_exponents(a, b, num_moduli, scaling)
+    exponents = stages.scaling_exponents(a, b, num_moduli, scaling)
     sides = []
     with np.errstate(all="ignore"):
         for x, axis, scale in ((a, -1, exponents[0]), (b, -2, exponents[1])):
-            host = engine.device.fetch(x)
+            host = stages.device.fetch(x)
             lines = Lines.of(np.where(np.isfinite(host), host, 0.0), axis, 1)
             sides.append(
                 cpu_certificate.side(

@@ -1,0 +1,165 @@
+"""Operands of the CUDA engine as its kernels see them, and what it asks of a GPU.
+
+Rows of A and columns of B are both "lines", read along k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki._kernels.render import Variant
+
+__all__ = ["Device", "Facts", "Operands"]
+
+_OPERAND = np.dtype(
+    [
+        (x, "u8" if x == "data" else "i8")
+        for x in ("data", "batch_stride", "line_stride", "k_stride", "lines", "k")
+    ]
+)
+_FACTS = np.dtype(
+    [(x, "u8") for x in ("largest", "squares", "norms", "special", "exponents")]
+)
+
+
+class Device(Protocol):
+    """What the engine asks of a GPU: memory, kernels, INT8 products, copies.
+
+    Arrays are of the device's own kind and speak NumPy's language: shape, strides,
+    slices, `swapaxes`.  All work is queued on the caller's current stream.
+    """
+
+    def default_workspace(self) -> int:
+        """Return the bytes of workspace that a product may use unless told."""
+        ...
+
+    def shared_bytes(self) -> int:
+        """Return the largest dynamic shared memory of a block."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an uninitialised array."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array of zeros."""
+        ...
+
+    def own(self, x: NDArray[Any]) -> Any:
+        """Return a copy of a host array."""
+        ...
+
+    def native(self, a: Any, b: Any) -> Any:
+        """Return the product in the device's own FP64, not emulated."""
+        ...
+
+    def out_of_memory(self) -> tuple[type[BaseException], ...]:
+        """Return the errors that say so."""
+        ...
+
+    def free(self) -> None:
+        """Give unused memory back."""
+        ...
+
+    def pointer(self, x: Any) -> int:
+        """Return the address of an array's first entry."""
+        ...
+
+    def launch(
+        self,
+        stage: str,
+        variant: Variant | None,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: int,
+        args: tuple[Any, ...],
+        shared: int = 0,
+    ) -> None:
+        """Queue a kernel; ints are passed as int64, structured arrays by value."""
+        ...
+
+    def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
+        """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
+        ...
+
+    def fetch(self, x: Any) -> NDArray[Any]:
+        """Wait for an array and return it on the host."""
+        ...
+
+    def is_host(self, x: Any) -> bool:
+        """Return whether an array lies in host memory."""
+        ...
+
+    def transfer(self) -> Any:
+        """Return a context manager for the copies of one product."""
+        ...
+
+    def mark(self, stage: str) -> None:
+        """Note that the work queued from here on belongs to a stage."""
+        ...
+
+
+@dataclass
+class Facts:
+    """What is known of the lines of an operand: exponents and what they come from.
+
+    Attributes
+    ----------
+    words : (4, batch, lines) device array of uint64
+        Largest magnitude, sum of squares, 1-norm; then flags and exponents, int32.
+    first, count : int
+        The lines that this part is about; all but of one matrix, all lines.
+    """
+
+    words: Any
+    first: int = 0
+
+    def struct(self, device: Device) -> NDArray[Any]:
+        """Return the kernels' view."""
+        size = self.words.shape[1] * self.words.shape[2]
+        base = device.pointer(self.words)
+        rows = [base + 8 * (i * size + self.first) for i in range(3)]
+        special = base + 8 * 3 * size
+        small = [special + 4 * self.first, special + 4 * (size + self.first)]
+        return np.array((*rows, *small), dtype=_FACTS)
+
+    def part(self, lines: slice) -> Facts:
+        """Return the facts of some lines of a single matrix."""
+        return Facts(self.words, self.first + lines.start)
+
+    def exponents(self, device: Device) -> NDArray[np.int64]:
+        """Return mu or nu on the host, (batch, lines)."""
+        _, batch, lines = self.words.shape
+        small = device.fetch(self.words)[3].view(np.int32).reshape(2, batch, lines)
+        exponents: NDArray[np.int64] = small[1].astype(np.int64)
+        return exponents
+
+
+@dataclass
+class Operands:
+    """Lines of one operand, as an engine reads them: (batch, lines, k), any strides."""
+
+    x: Any
+    device: Device = field(repr=False)
+
+    @property
+    def along(self) -> bool:
+        """Whether k is the axis of the smaller stride."""
+        _, lines, k = self.x.shape
+        if lines == 1 or k == 1:
+            return bool(lines == 1)
+        return bool(abs(self.x.strides[2]) <= abs(self.x.strides[1]))
+
+    def struct(self) -> NDArray[Any]:
+        """Return the kernels' view."""
+        strides = (s // 8 for s in self.x.strides)
+        pointer = self.device.pointer(self.x)
+        return np.array((pointer, *strides, *self.x.shape[1:]), dtype=_OPERAND)
+
+    def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
+        """Return a part of every matrix."""
+        return Operands(self.x[:, lines, inner], self.device)

@@ -1,0 +1,405 @@
+"""The stages of the CUDA engine: which kernel runs on what.
+
+Structures here mirror those of the kernels' headers, field by field.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki._kernels.render import Variant, limit_words
+from np_ozaki.engines.cuda_accurate import replace_exponents
+from np_ozaki.engines.cuda_lines import Device, Facts, Operands
+from np_ozaki.numerics.moduli import product_bound
+from np_ozaki.numerics.reference import norm_width
+from np_ozaki.plan import choose_cuda_tiles, padded
+
+__all__ = ["Stages"]
+
+_PLANES = np.dtype(
+    [("data", "u8"), ("plane_stride", "i8"), ("lines_padded", "i8"), ("k_padded", "i8")]
+)
+_RULE = np.dtype(
+    [("rule", "i4"), ("w", "i4"), ("limit_bits", "i4"), ("limit_top", "u8")],
+    align=True,
+)
+_PRODUCTS = np.dtype(
+    [
+        ("data", "u8"),
+        ("plane_stride", "i8"),
+        ("batch_stride", "i8"),
+        ("row_stride", "i8"),
+    ]
+)
+_RESULT = np.dtype(
+    [
+        ("data", "u8"),
+        ("batch_stride", "i8"),
+        ("row_stride", "i8"),
+        ("column_stride", "i8"),
+        ("batch", "i8"),
+        ("rows", "i8"),
+        ("columns", "i8"),
+    ]
+)
+
+_RULES = {"norm": 0, "accurate": 0, "legacy": 1}
+_THREADS = 256
+_CHUNK = 4096
+_TILE_K, _TILE_LINES = 128, 32
+_DEPTH = 512
+_ROWS_A_THREAD = 4
+_MOST_BLOCKS = 65535
+_FUSED_BYTES = 9 * 8192 + 64
+"""A line of at most this size, 8192 entries, is kept in shared memory between its two
+stages: three blocks of a multiprocessor then have room."""
+
+
+class Stages:
+    """The stages of the contract on a GPU, one method each.
+
+    Parameters
+    ----------
+    device : Device
+        Where kernels run.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    # Stages --------------------------------------------------------------------
+
+    def scaling_exponents(
+        self, a: Any, b: Any, num_moduli: int, scaling: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the scaling exponents of the rows of A and the columns of B.
+
+        Parameters
+        ----------
+        a : (batch, m, k) device array of float64
+            NaN and Inf count as 0.
+        b : (batch, k, n) device array of float64
+            Likewise; of the same batch.
+        num_moduli : int
+            N of the contract.
+        scaling : str
+            "norm", "accurate" or "legacy".
+
+        Returns
+        -------
+        mu : (batch, m) ndarray of int64
+            On the host.
+        nu : (batch, n) ndarray of int64
+            On the host.
+        """
+        *_, rows, columns = self.facts_of(a, b, num_moduli, scaling)
+        return rows.exponents(self.device), columns.exponents(self.device)
+
+    def facts_of(
+        self, a: Any, b: Any, num_moduli: int, scaling: str
+    ) -> tuple[Operands, Operands, Facts, Facts]:
+        """Return the lines of device arrays, and what is known of them."""
+        left = Operands(a, self.device)
+        right = Operands(b.swapaxes(1, 2), self.device)
+        rows, columns = (self.line_facts(x, num_moduli, scaling) for x in (left, right))
+        if scaling == "accurate":
+            tiles = choose_cuda_tiles(
+                left.x.shape[0],
+                left.x.shape[1],
+                right.x.shape[1],
+                left.x.shape[2],
+                num_planes=1,
+                budget=self.device.default_workspace(),
+            )
+            replace_exponents(self, left, right, rows, columns, num_moduli, tiles)
+        return left, right, rows, columns
+
+    def rule(self, num_moduli: int, scaling: str) -> NDArray[Any]:
+        """Return what kernels must know to make exponents."""
+        bits, top = limit_words(num_moduli)
+        w = norm_width(product_bound(num_moduli))
+        return np.array((_RULES[scaling], w, bits, top), dtype=_RULE)
+
+    def _new_facts(self, operand: Operands) -> Facts:
+        batch, lines, _ = operand.x.shape
+        return Facts(self.device.zeros((4, batch, lines), np.uint64))
+
+    def line_facts(self, operand: Operands, num_moduli: int, scaling: str) -> Facts:
+        """Queue the kernels of stage scaling_exponents for one operand."""
+        batch, lines, k = operand.x.shape
+        facts = self._new_facts(operand)
+        self.device.mark("scaling_exponents")
+        x, rule = operand.struct(), self.rule(num_moduli, scaling)
+        view = facts.struct(self.device)
+        depth = _CHUNK if operand.along else _DEPTH
+        strips = lines if operand.along else -(-lines // _TILE_LINES)
+        grid = (batch * strips * -(-k // depth),)
+        how = "along" if operand.along else "across"
+        self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
+        self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
+        self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
+        return facts
+
+    @staticmethod
+    def flat_grid(count: int) -> tuple[int]:
+        """Return a grid for one thread an item."""
+        return (-(-count // _THREADS),)
+
+    @staticmethod
+    def entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
+        """Return a grid for the entries of a result, and the columns of a block."""
+        width = min(_THREADS, 1 << (n - 1).bit_length())
+        height = _ROWS_A_THREAD * (_THREADS // width)
+        return (-(-n // width), min(-(-m // height), _MOST_BLOCKS), batch), width
+
+    def launch(
+        self,
+        stage: str,
+        kernel: str,
+        grid: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        variant: Variant | None = None,
+        block: int = _THREADS,
+        shared: int = 0,
+    ) -> None:
+        """Queue a kernel of a stage."""
+        self.device.launch(stage, variant, kernel, grid, block, args, shared)
+
+    def per_line(
+        self,
+        stage: str,
+        kernel: str,
+        facts: Facts,
+        args: tuple[Any, ...],
+        rule: NDArray[Any],
+    ) -> None:
+        """Queue a kernel of one thread a line."""
+        count = math.prod(facts.words.shape[1:])
+        view = facts.struct(self.device)
+        grid = self.flat_grid(count)
+        self.launch(stage, kernel, grid, (view, count, *args, rule))
+
+    def residues(self, operand: Operands, facts: Facts, variant: Variant) -> Any:
+        """Return the residues of one scaled operand.
+
+        Parameters
+        ----------
+        operand : Operands
+            Lines of A or of B.
+        facts : Facts
+            Their exponents.
+        variant : tuple
+            Number of moduli, scaling, and whether the plane of a certificate follows.
+
+        Returns
+        -------
+        (num_planes, batch, lines, k) device array of int8
+            Lines and k padded with zeros to what the matrix units want.
+        """
+        self.device.mark("residues")
+        planes = self.new_planes(operand, variant[0] + variant[2])
+        self.queue_planes("residues", "residues", operand, facts, planes, variant)
+        return planes
+
+    def new_planes(self, operand: Operands, count: int) -> Any:
+        """Return uninitialised planes for an operand."""
+        batch, lines, k = operand.x.shape
+        return self.device.empty((count, batch, padded(lines), padded(k)), np.int8)
+
+    def _planes_struct(self, planes: Any) -> NDArray[Any]:
+        _, batch, lines, k = planes.shape
+        pointer = self.device.pointer(planes)
+        return np.array((pointer, batch * lines * k, lines, k), dtype=_PLANES)
+
+    def queue_planes(
+        self,
+        stage: str,
+        kernel: str,
+        operand: Operands,
+        facts: Facts,
+        planes: Any,
+        variant: Variant | None,
+    ) -> None:
+        """Queue the kernel that turns lines to planes of bytes."""
+        _, batch, lines, k = planes.shape
+        if operand.along:
+            grid = (batch * lines * -(-k // _CHUNK),)
+        else:
+            grid = (batch * -(-k // _TILE_K) * -(-lines // _TILE_LINES),)
+        args = (
+            operand.struct(),
+            facts.struct(self.device),
+            self._planes_struct(planes),
+        )
+        how = "along" if operand.along else "across"
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
+
+    def fits_shared(self, operand: Operands) -> bool:
+        """Return whether `fused` can take lines: along k, and short enough."""
+        room = min(_FUSED_BYTES, self.device.shared_bytes())
+        return operand.along and _spread_bytes(operand.x.shape[2]) <= room
+
+    def fused(
+        self, operand: Operands, num_moduli: int, scaling: str, variant: Variant
+    ) -> tuple[Facts, Any]:
+        """Return facts and residues of lines that shared memory holds, read once."""
+        facts = self._new_facts(operand)
+        self.device.mark("residues")
+        planes = self.new_planes(operand, num_moduli + variant[2])
+        args = (
+            operand.struct(),
+            facts.struct(self.device),
+            self.rule(num_moduli, scaling),
+            self._planes_struct(planes),
+        )
+        grid = (planes.shape[1] * planes.shape[2],)
+        shared = _spread_bytes(operand.x.shape[2])
+        self.launch(
+            "residues",
+            "exponents_and_residues",
+            grid,
+            args,
+            variant=variant,
+            shared=shared,
+        )
+        return facts, planes
+
+    def residue_gemm(
+        self, left: Any, right: Any, out: Any = None, *, accumulate: bool = False
+    ) -> Any:
+        """Multiply plane by plane.
+
+        Parameters
+        ----------
+        left : (num_planes, batch, m, k) device array of int8
+            From `residues`; batch 1 broadcasts.
+        right : (num_planes, batch, n, k) device array of int8
+            From `residues`; batch 1 broadcasts.
+        out : device array of int32, optional
+            What an earlier call returned, reduced.
+        accumulate : bool, optional
+            Add to `out`.
+
+        Returns
+        -------
+        (num_planes, batch, m, n) device array of int32
+            Exact, or for p = 256 exact modulo 2^32; a view with strides where a
+            batch was broadcast.
+        """
+        self.device.mark("residue_gemm")
+        planes, batch_a, m, k = left.shape
+        batch_b, n = right.shape[1:3]
+        # An operand that serves a whole batch is one matrix, and the other's lines of
+        # all matrices are the lines of one.
+        fold_a, fold_b = batch_b == 1 < batch_a, batch_a == 1 < batch_b
+        if fold_a:
+            left = left.reshape(planes, 1, batch_a * m, k)
+        if fold_b:
+            right = right.reshape(planes, 1, batch_b * n, k)
+        stack = planes * left.shape[1]
+        rows, columns = left.shape[2], right.shape[2]
+        if out is None:
+            out = self.device.empty((planes, left.shape[1], rows, columns), np.int32)
+        self.device.gemm(
+            left.reshape(stack, rows, k),
+            right.reshape(stack, columns, k),
+            out.reshape(stack, rows, columns),
+            accumulate=accumulate,
+        )
+        return out
+
+    @staticmethod
+    def per_matrix(products: Any, left: Any, right: Any) -> Any:
+        """Return products as (num_planes, batch, m, n), where a batch was folded."""
+        planes, batch_a, m, _ = left.shape
+        batch_b, n = right.shape[1:3]
+        if batch_b == 1 < batch_a:
+            return products.reshape(planes, batch_a, m, n)
+        if batch_a == 1 < batch_b:
+            return products.reshape(planes, m, batch_b, n).swapaxes(1, 2)
+        return products
+
+    def reduce(self, products: Any, variant: Variant) -> None:
+        """Reduce residue products modulo p in place, between blocks of k.
+
+        Parameters
+        ----------
+        products : (num_planes, ...) device array of int32
+            From `residue_gemm`; a certificate's plane stays as it is.
+        variant : tuple
+            Number of moduli, scaling, certificate.
+        """
+        self.device.mark("reduce")
+        count = math.prod(products.shape[1:])
+        grid = self.flat_grid(count)
+        self.launch("reduce", "reduce", grid, (products, count), variant=variant)
+
+    def reconstruct(
+        self,
+        products: Any,
+        left: Operands,
+        right: Operands,
+        facts: tuple[Facts, Facts],
+        variant: Variant,
+        out: Any,
+        flags: Any,
+    ) -> None:
+        """Write C, rounded once, to `out`; NaN and Inf where IEEE products have them.
+
+        Parameters
+        ----------
+        products : (num_planes, batch, m, n) device array of int32
+            One per matrix; padding in m and n is not looked at.
+        left, right : Operands
+            Lines of A and of B, for NaN and Inf.
+        facts : tuple of Facts
+            Exponents of both.
+        variant : tuple
+            Number of moduli, scaling, certificate.
+        out : (batch, m, n) device array of float64
+            Any strides.
+        flags : (1,) device array of int32
+            Overflow and invalid are joined to it.
+        """
+        self.device.mark("reconstruct")
+        batch, m, n = out.shape
+        grid, width = self.entry_grid(batch, m, n)
+        strides = (s // 4 for s in products.strides[:3])
+        source = np.array((self.device.pointer(products), *strides), dtype=_PRODUCTS)
+        result = np.array(
+            (self.device.pointer(out), *(s // 8 for s in out.strides), batch, m, n),
+            dtype=_RESULT,
+        )
+        args = (
+            source,
+            left.struct(),
+            facts[0].struct(self.device),
+            left.x.shape[0],
+            right.struct(),
+            facts[1].struct(self.device),
+            right.x.shape[0],
+            result,
+            width,
+            flags,
+        )
+        self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
+
+    def widen(self, products: Any, wide: Any) -> Any:
+        """Add one plane of products to its 64-bit sums."""
+        if wide is None:
+            wide = self.device.zeros(products.shape, np.int64)
+        count = math.prod(products.shape)
+        self.launch(
+            "certificate", "widen", self.flat_grid(count), (products, wide, count)
+        )
+        return wide
+
+
+def _spread_bytes(k: int) -> int:
+    """Return the bytes of a line in shared memory, where a word in nine is left out."""
+    return 8 * (k + k // 8 + 1)
