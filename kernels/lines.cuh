@@ -248,7 +248,6 @@ DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
   int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
   int64 stop = start + CHUNK < planes.k_padded ? start + CHUNK : planes.k_padded;
   int64 end = real ? (stop < x.k ? stop : x.k) : start;
-#pragma unroll 8
   for (int64 h = start + threadIdx.x; h < end; h += ALONG_THREADS)
     chunk[spread(h - start)] = x.at(batch, line, h);
   __syncthreads();
@@ -270,9 +269,7 @@ DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
   const int groups = ALONG_THREADS / TILE_LINES;
   int64 line_read = start_line + lane;
   bool inside = line_read < x.lines;
-#pragma unroll
-  for (int turn = 0; turn < TILE_K / groups; ++turn) {
-    int i = group + turn * groups;
+  for (int i = group; i < TILE_K; i += groups) {
     int64 h = start_k + i;
     uint64 bits = inside && h < x.k ? x.at(batch, line_read, h) : 0;
     tile[lane * TILE_PITCH + spread(i)] = bits;

@@ -77,7 +77,6 @@ KERNEL void exponents_and_residues(Operand x, LineFacts facts, Exponents how,
   if (threadIdx.x == 0) top = 0;
   if (real) {
     uint64* kept = whole;
-#pragma unroll 8
     for (int64 h = threadIdx.x; h < x.k; h += ALONG_THREADS)
       kept[spread(h)] = x.at(batch, line, h);
     __syncthreads();

@@ -61,9 +61,9 @@ class _Way:
         return self.math_mode == _EMULATED_MATH
 
 
-_NATIVE = _Way("cuBLAS", _PEDANTIC_MATH, cublas.CUBLAS_COMPUTE_64F_PEDANTIC)
+_NATIVE = _Way("cuBLAS", cublas.CUBLAS_DEFAULT_MATH, cublas.CUBLAS_COMPUTE_64F)
 _OTHERS = (
-    _Way("cuBLAS default", cublas.CUBLAS_DEFAULT_MATH, cublas.CUBLAS_COMPUTE_64F),
+    _Way("cuBLAS pedantic", _PEDANTIC_MATH, cublas.CUBLAS_COMPUTE_64F_PEDANTIC),
     _Way("cuBLAS emulated", _EMULATED_MATH, _COMPUTE_EMULATED),
     _Way("cuBLAS emulated 55", _EMULATED_MATH, _COMPUTE_EMULATED, 55),
 )
@@ -88,7 +88,7 @@ class CudaPlace:
     Raises
     ------
     EngineUnavailableError
-        There is no GPU that the engine could run on.
+        There is no GPU that the engine could run on, or cuBLAS is told to emulate.
     """
 
     engine: EngineName = "cuda"
@@ -97,6 +97,15 @@ class CudaPlace:
 
     def __init__(self) -> None:
         self._device: Any = choice.cuda_engine().device
+        if os.environ.get("CUBLAS_EMULATE_DOUBLE_PRECISION", "0") not in {"", "0"}:
+            raise EngineUnavailableError(
+                refusal(
+                    "CUBLAS_EMULATE_DOUBLE_PRECISION",
+                    os.environ["CUBLAS_EMULATE_DOUBLE_PRECISION"],
+                    "cuBLAS would emulate what the others are compared with",
+                    "unset it: bench switches the emulation on where it measures it",
+                )
+            )
         self._open: dict[str, tuple[_Way, int]] = {}
         self._open[_NATIVE.name] = _NATIVE, _new_handle(_NATIVE)
         self.missing: dict[str, str] = {}

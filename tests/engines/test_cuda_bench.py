@@ -170,7 +170,7 @@ def test_every_way_multiplies(load):
     place = load(cublas, lambda: library)
     assert place.ways == (
         "cuBLAS",
-        "cuBLAS default",
+        "cuBLAS pedantic",
         "cuBLAS emulated",
         "cuBLAS emulated 55",
     )
@@ -183,7 +183,7 @@ def test_every_way_multiplies(load):
         out.fill(np.nan)
         place.multiply(way, x, y, out)
         assert (np.asarray(out) == a @ b).all()
-    assert cublas.types == [(2, 71), (0, 70), (8, 79), (8, 79)]
+    assert cublas.types == [(0, 70), (2, 71), (8, 79), (8, 79)]
     assert library.calls == [
         (3, "cublasSetEmulationStrategy", 2),
         (4, "cublasSetEmulationStrategy", 2),
@@ -235,7 +235,7 @@ def no_library():
 )
 def test_a_library_without_emulation(load, cublas, library, reason):
     place = load(cublas, library)
-    assert place.ways == ("cuBLAS", "cuBLAS default")
+    assert place.ways == ("cuBLAS", "cuBLAS pedantic")
     assert place.missing.keys() == {"cuBLAS emulated", "cuBLAS emulated 55"}
     for text in place.missing.values():
         assert text.startswith("cuBLAS 13.1.0: ")
