@@ -36,6 +36,9 @@ _LARGE_RESULT = 1 << 22
 _PEDANTIC_MATH = 2
 """cublasMath_t without emulation and without lower precision inside."""
 
+_DEFAULT_SHARED = 40 << 10
+"""Dynamic shared memory that every kernel may have, beside what it declares."""
+
 _WORKSPACE_SHARE = 4
 _RESERVED_SHARED = 4096
 """Shared memory that kernels declare besides the dynamic one, and the system's own."""
@@ -91,6 +94,8 @@ class CupyDevice:
     def __init__(self) -> None:
         self._facts: dict[int, tuple[int, int]] = {}
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
+        self._kernels: dict[tuple[str, Variant | None, str], cupy.RawKernel] = {}
+        self._shared: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._listeners = threading.local()
 
@@ -191,10 +196,22 @@ class CupyDevice:
         shared: int = 0,
     ) -> None:
         """Queue a kernel; ints are passed as int64, structured arrays by value."""
-        function = self._module(stage, variant).get_function(kernel)
-        if shared > function.max_dynamic_shared_size_bytes:
-            function.max_dynamic_shared_size_bytes = shared
+        key = (stage, variant, kernel)
+        function = self._kernels.get(key)
+        if function is None:
+            function = self._module(stage, variant).get_function(kernel)
+            self._kernels[key] = function
+        if shared:
+            self._allow_shared(function, shared)
         function(grid, (block,), args, shared_mem=shared)
+
+    def _allow_shared(self, function: cupy.RawKernel, shared: int) -> None:
+        """Let a kernel have more dynamic shared memory than it has by default."""
+        # The attribute belongs to a kernel on a device; asking for it takes long.
+        key = (int(runtime.getDevice()), id(function))
+        if self._shared.get(key, _DEFAULT_SHARED) < shared:
+            function.max_dynamic_shared_size_bytes = shared
+            self._shared[key] = shared
 
     def gemm(
         self,
