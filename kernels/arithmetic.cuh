@@ -38,6 +38,8 @@ HD int leading_zeros(uint64 x) {  // x != 0
 #endif
 }
 
+HD int bit_length(uint64 x) { return 64 - leading_zeros(x); }  // x != 0
+
 HD uint64 magnitude(uint64 bits) { return bits & MAGNITUDE_MASK; }
 
 HD bool is_finite(uint64 bits) { return magnitude(bits) < INFINITY_BITS; }

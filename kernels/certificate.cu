@@ -19,6 +19,7 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
   int64 column = (batch_b > 1 ? batch : 0) * column_count + j;
   uint64 norm_b = columns.norms[column];
   int spare_b = norm_b ? spare_bits(columns, column) : 0;
+  int bits_b = norm_b ? bit_length(norm_b) : 0;
   int need = 0;
   if (norm_b && entries.row == 0) need = max(need, (int)deficit - spare_b);
   for (int64 i = entries.row; i < row_count; i += entries.step) {
@@ -29,8 +30,10 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
     if (j == 0) need = max(need, (int)deficit - spare_a);
     if (!norm_b) continue;
     uint64 least = (uint64)lower[batch * batch_stride + i * row_stride + j] * factor;
+    // Most entries are far from short, and leading bits tell.
+    int most = UNIT_BITS + max(bits_b - spare_a, bit_length(norm_a) - spare_b);
     if (!least) need = HOPELESS;
-    else
+    else if (most >= bit_length(least))
       need = max(need, max(bits_above(norm_b, UNIT_BITS - spare_a, least),
                            bits_above(norm_a, UNIT_BITS - spare_b, least)));
   }

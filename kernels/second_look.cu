@@ -67,7 +67,7 @@ DEVICE uint64 least(const int* products, int64 plane_stride, int64 offset) {
     sum = (sum << DIGIT_BITS) + (uint64)products[i * plane_stride + offset];
   sum *= 127;
   if (!sum) return 0;
-  int excess = 64 - DOUBLE_BITS - leading_zeros(sum);
+  int excess = bit_length(sum) - DOUBLE_BITS;
   if (excess <= 0) return sum;
   uint64 half = 1ull << (excess - 1);
   return (sum + half - 1 + (sum >> excess & 1)) >> excess << excess;
@@ -75,7 +75,7 @@ DEVICE uint64 least(const int* products, int64 plane_stride, int64 offset) {
 
 // The exponent of a part of E, as frexp gives it.
 DEVICE int bits_of_error(uint64 norm, int spare) {
-  return 64 - leading_zeros(norm) + UNIT_BITS - spare;
+  return bit_length(norm) + UNIT_BITS - spare;
 }
 
 // A tile of the product of one matrix.  `look` 0 counts the entries that cannot be seen,
@@ -128,7 +128,7 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
       if (moved_a) error = max(error, bits_of_error(norm_b, spare_a));
       if (moved_b) error = max(error, bits_of_error(norm_a, spare_b));
       int e = top_exponent(rows.largest[i]), f = top_exponent(columns.largest[j]);
-      int bits = 64 - leading_zeros(127 * (uint64)a.k);
+      int bits = bit_length(127 * (uint64)a.k);
       need = max(need, error - bits + 1 - (most - e - f + 2 * (FIRST_LOOK_BITS - 1)));
     }
   }
