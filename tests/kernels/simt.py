@@ -18,7 +18,16 @@ COMPILER = shutil.which("c++") or shutil.which("g++")
 
 SHIM = Path(__file__).with_name("simt.hpp")
 # -ffp-contract=off: the compiler may not fuse what the text keeps apart.
-_FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w"]
+# -U_FORTIFY_SOURCE: some compilers turn it on, and it takes fibers' jumps for faults.
+_FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-U_FORTIFY_SOURCE",
+    "-w",
+]
 
 
 @functools.cache
