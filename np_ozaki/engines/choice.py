@@ -41,6 +41,7 @@ def _after_fork() -> None:
     # The parent's CUDA context is of no use here, and the driver cannot start anew.
     _forked = _forked or cuda_engine.cache_info().currsize > 0
     cuda_unavailable.cache_clear()
+    cuda_engine.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -62,7 +63,7 @@ def cuda_unavailable() -> str | None:
         return "CuPy is not installed: pip install 'np_ozaki[cuda13]' or [cuda12]"
     try:
         from np_ozaki.engines import cuda_device
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
         return f"CuPy cannot be imported: {error}"
     return cuda_device.unavailable()
 
