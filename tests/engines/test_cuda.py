@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from np_ozaki._kernels.render import limit_words
 
+import np_ozaki
 from np_ozaki import plan
-from np_ozaki.engines import cuda
+from np_ozaki.engines import choice, cuda
 from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import Operands
@@ -541,6 +542,9 @@ def test_special_values_stay_in_their_row_or_column(place, side):
     assert 0 < np.count_nonzero(~np.isfinite(want)) < want.size // 2
     # Small tiles, so that rows and columns of a tile are not those of the operand.
     check(place, a, b, workspace=60_000)
+    accurate = (20, "accurate", False)
+    assert check(place, a, b, accurate, workspace=1).tiles == 3 * 5 * 4
+    check(place, a, b, accurate)
     check(place, a, b, layout=("F", "C", "F"), engine=place.unfused)
 
 
@@ -552,13 +556,18 @@ def test_special_values_stay_in_their_row_or_column(place, side):
         ([[np.inf, np.inf]], [[1.0], [-1.0]], (False, True)),
         ([[np.inf, 1.0]], [[1.0], [1.0]], (False, False)),
         ([[np.nan, np.inf]], [[1.0], [1.0]], (False, False)),
+        ([[np.nan, np.inf]], [[1.0], [0.0]], None),
+        ([[np.nan, 1e300]], [[1.0], [1e300]], None),
+        ([[np.inf, 1e300]], [[1.0], [1e300]], None),
+        ([[np.inf, 1e300, 1.0]], [[1.0], [1e300], [-np.inf]], None),
         ([[1e300, -1e300]], [[1.0], [1.0]], (False, False)),
         ([[5e-324]], [[5e-324]], (False, False)),
     ],
 )
 def test_exceptions_of_operands_on_the_host(place, a, b, flags):
     outcome = check(place, np.array([a]), np.array([b]), host=True)
-    assert (outcome.overflow, outcome.invalid) == flags
+    # Where nothing is said, it is for the CPU engine to say.
+    assert flags is None or (outcome.overflow, outcome.invalid) == flags
 
 
 # ---- The certificate -------------------------------------------------------------
@@ -696,6 +705,78 @@ def test_no_memory_at_all_is_an_error_and_the_next_product_works(short_of_memory
     with pytest.raises(MemoryError):
         run(place.engine, x, y, out, ORDINARY)
     check(short_of_memory(None), a, b)
+
+
+# ---- From the front --------------------------------------------------------------
+
+
+@pytest.fixture
+def chosen(place, monkeypatch):
+    """Let the place's engine be the CUDA engine of this process."""
+    if place.name == "simulated":
+        monkeypatch.setattr(choice, "cuda_unavailable", lambda: None)
+        monkeypatch.setattr(choice, "cuda_engine", lambda: place.engine)
+    return place
+
+
+@pytest.mark.usefixtures("chosen")
+@pytest.mark.parametrize("phi", [0.0, 4.0, 100.0])
+def test_auto_precision_decides_as_on_the_cpu(phi):
+    rng = np.random.default_rng(20)
+    shapes = (3, 8), (8, 4)
+    a, b = (
+        rng.standard_normal(x) * np.exp(phi * rng.standard_normal(x)) for x in shapes
+    )
+    c, info = np_ozaki.matmul(a, b, engine="cuda", return_info=True)
+    want, other = np_ozaki.matmul(a, b, engine="cpu", return_info=True)
+    assert_same_bits(c, want)
+    assert (info.num_moduli, info.fallback) == (other.num_moduli, other.fallback)
+    if phi == 0.0:
+        assert info.engine == "cuda"
+
+
+@pytest.mark.usefixtures("chosen")
+def test_scope_on_the_cuda_engine_has_the_cpu_engines_bits():
+    blas = pytest.importorskip("scipy.linalg.blas")
+    rng = np.random.default_rng(21)
+    a, b = rng.standard_normal((4, 7)), rng.standard_normal((7, 5))
+
+    def products():
+        yield a @ b
+        yield np.dot(a, b)
+        yield np.matmul(a[:2], b, out=np.full((2, 5), POISON))
+        yield np.einsum("ij,jk->ki", a, b)
+        yield a[0] @ b
+        yield blas.dgemm(2.0, a, b)
+        yield blas.dsyrk(1.0, a)
+
+    with np_ozaki.enabled(engine="cpu", min_flops=0, local=True):
+        want = list(products())
+    np_ozaki.reset_stats()
+    with np_ozaki.enabled(engine="cuda", min_flops=0, local=True):
+        found = list(products())
+    for x, y in zip(found, want, strict=True):
+        assert_same_bits(x, y)
+    for counts in np_ozaki.stats().as_dict().values():
+        assert set(counts["calls"]) == {"cuda"}
+
+
+@pytest.mark.usefixtures("chosen")
+def test_exceptions_of_operands_on_the_host_follow_errstate():
+    big = np.full((2, 2), 1e300)
+    with np.errstate(all="raise"):
+        with pytest.raises(FloatingPointError, match="overflow"):
+            np_ozaki.matmul(big, big, engine="cuda")
+        with pytest.raises(FloatingPointError, match="invalid"):
+            np_ozaki.matmul([[np.inf, 1.0]], [[0.0], [1.0]], engine="cuda")
+
+
+@pytest.mark.usefixtures("chosen")
+def test_auto_takes_the_cuda_engine_without_a_warning():
+    with np_ozaki.enabled(min_flops=0, local=True):
+        np.eye(3) @ np.eye(3)
+    assert np_ozaki.last_call().engine == "cuda"
+    assert np_ozaki.info().engines["cuda"] == "available"
 
 
 # ---- Ways in and out -------------------------------------------------------------

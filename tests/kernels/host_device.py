@@ -82,7 +82,7 @@ class HostDevice:
         return np.array(x)
 
     def is_host(self, x: np.ndarray) -> bool:
-        while x.base is not None:
+        while isinstance(x.base, np.ndarray):
             x = x.base
         return id(x) not in self._roots
 
