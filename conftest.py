@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import np_ozaki
+from np_ozaki import context
 
 settings.register_profile(
     "quick",
@@ -50,5 +51,5 @@ def clean_state():
     np_ozaki.reset_stats()
     yield
     np_ozaki.disable()
-    left = np_ozaki.info().live_scopes
+    left = len(context.live_scopes())
     assert left == 0, f"{left} scopes were entered and not left"
