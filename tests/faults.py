@@ -17,13 +17,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TESTS = ("tests/engines", "tests/front", "tests/routes")
-# Of the kernels and the engine that runs them.
-CUDA_TESTS = (
-    "tests/kernels/test_render.py",
-    "tests/engines/test_plan.py",
-    "tests/kernels/test_arithmetic.py",
-    "tests/engines/test_cuda.py",
-)
+# Of the kernels' arithmetic, and of the engine that runs the kernels.
+ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
+CUDA_TESTS = ("tests/engines/test_plan.py", "tests/engines/test_cuda.py")
+ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
+
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
 
 # name: (file under np_ozaki, right text, faulty text); _kernels/ is kernels/
@@ -522,6 +520,15 @@ FAULTS = {
 }
 
 
+def tests_of(name: str) -> tuple[str, ...]:
+    """Return the tests that should notice a fault, the likeliest first."""
+    if not name.startswith("cuda "):
+        return TESTS
+    if Path(FAULTS[name][0]).name in ARITHMETIC:
+        return ARITHMETIC_TESTS + CUDA_TESTS
+    return CUDA_TESTS
+
+
 def caught_by(name: str, folder: Path) -> str | None:
     """Return the first failing test with the fault planted, or None."""
     file, right, wrong = FAULTS[name]
@@ -532,7 +539,7 @@ def caught_by(name: str, folder: Path) -> str | None:
     path.write_text(text.replace(right, wrong), encoding="utf-8")
     try:
         result = subprocess.run(
-            [*PYTEST, *(CUDA_TESTS if name.startswith("cuda ") else TESTS)],
+            [*PYTEST, *tests_of(name)],
             cwd=folder,
             env={
                 **os.environ,

@@ -611,11 +611,29 @@ def test_blocks_of_k(place, variant, layout):
         check(place, a, b, variant, layout=layout)
 
 
-def test_blocks_of_k_need_reduction(place):
-    # Equal entries of one sign: unreduced sums of so many blocks pass 2^31.
-    a, b = np.full((1, 1, 200), 0.1), np.full((1, 200, 1), 0.3)
-    with short_k_blocks(16):
+def test_blocks_of_k_need_reduction(place, monkeypatch):
+    # Equal entries of one sign: unreduced sums of so many blocks wrap.
+    k, block = 400_003, plan.INT8_K_BLOCK
+    if place.name == "simulated":
+        # 21 bits hold blocks of 64 as 32 bits hold blocks of 2^17.
+        k, block = 640, 64
+        monkeypatch.setattr(place.engine.device, "accumulator_bits", 21)
+    a, b = np.full((1, 1, k), 0.1), np.full((1, k, 1), 0.3)
+    with short_k_blocks(block):
         check(place, a, b)
+        check(place, -a, b, layout=("F", "F", "C"))
+
+
+def test_longest_block_of_k_does_not_wrap(place, monkeypatch):
+    # One block whose residue products are as large as they can be.
+    k = plan.INT8_K_BLOCK
+    if place.name == "simulated":
+        k = 64
+        monkeypatch.setattr(place.engine.device, "accumulator_bits", 21)
+    left = np.full((1, 1, 16, k), 127, np.int8)
+    x, y = place.own(left), place.own(-left)
+    products = place.host(place.engine.residue_gemm(x, y))
+    assert (products == -(127**2) * k).all()
 
 
 @pytest.mark.parametrize("batches", [(3, 3), (3, 1), (1, 3)])

@@ -25,6 +25,8 @@ class HostDevice:
         self.largest_array: int | None = None
         """Bytes beyond which an array finds no memory."""
         self.freed = 0
+        self.accumulator_bits = 32
+        """Bits at which products wrap; fewer stand for a longer k."""
 
     def default_workspace(self) -> int:
         return self._workspace
@@ -76,7 +78,8 @@ class HostDevice:
             left.astype(np.float64), right.astype(np.float64).swapaxes(1, 2)
         ).astype(np.int64)
         total = product + out if accumulate else product
-        out[...] = total.astype(np.int32)  # wraps, as the matrix units do
+        half = 1 << (self.accumulator_bits - 1)
+        out[...] = (total + half) % (2 * half) - half  # wraps, as the matrix units do
 
     def fetch(self, x: np.ndarray) -> np.ndarray:
         return np.array(x)
