@@ -17,9 +17,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TESTS = ("tests/engines", "tests/front", "tests/routes")
+# Of the kernels' arithmetic, and of the engine that runs the kernels.
+ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
+CUDA_TESTS = ("tests/engines/test_plan.py", "tests/engines/test_cuda.py")
+ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
+
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
 
-# name: (file under np_ozaki, right text, faulty text)
+# name: (file under np_ozaki, right text, faulty text); _kernels/ is kernels/
 FAULTS = {
     "exponents: no margin below w - 1": (
         "engines/cpu_exponents.py",
@@ -307,7 +312,221 @@ FAULTS = {
         "        if not np.isfinite(b).all():",
         "        if False:",
     ),
+    "cuda integers: ties up": (
+        "_kernels/arithmetic.cuh",
+        "(f + half - 1 + ((f >> -shift) & 1)) >> -shift",
+        "(f + half) >> -shift",
+    ),
+    "cuda integers: legacy rounds": (
+        "_kernels/render.py",
+        "{str(scaling == 'legacy').lower()}",
+        "false",
+    ),
+    "cuda rounding: ties away": (
+        "_kernels/arithmetic.cuh",
+        "(lost == half && (below || (kept & 1)))",
+        "lost == half",
+    ),
+    "cuda rounding: what lies far below forgotten": (
+        "_kernels/arithmetic.cuh",
+        "(below || (kept & 1))",
+        "(kept & 1)",
+    ),
+    "cuda rounding: sign of an underflow lost": (
+        "_kernels/arithmetic.cuh",
+        "if (deeper > 64) return sign;",
+        "if (deeper > 64) return 0;",
+    ),
+    "cuda exponents: no margin below w - 1": (
+        "_kernels/arithmetic.cuh",
+        "g + (w - 1 - e) - (g < 0)",
+        "g + (w - 1 - e)",
+    ),
+    "cuda exponents: legacy not compared with 2": (
+        "_kernels/arithmetic.cuh",
+        "(by_norm < by_size ? by_norm : by_size) - e",
+        "by_norm - e",
+    ),
+    "cuda exponents: leading bits not compared": (
+        "_kernels/arithmetic.cuh",
+        "(value << zeros) <= limit_top",
+        "true",
+    ),
+    "cuda exponents: tiny entries count as zero": (
+        "_kernels/arithmetic.cuh",
+        "if (shift <= -54) return f != 0;",
+        "if (shift <= -54) return 0;",
+    ),
+    "cuda exponents: last group of a block forgotten": (
+        "_kernels/scaling_exponents.cu",
+        "i < ACROSS_GROUPS; ++i",
+        "i < ACROSS_GROUPS - 1; ++i",
+    ),
+    "cuda exponents: later blocks replace the sums": (
+        "_kernels/scaling_exponents.cu",
+        "atomicAdd(&facts.squares[share.fact], squares)",
+        "facts.squares[share.fact] = squares",
+    ),
+    "cuda accurate: columns have no maxima": (
+        "_kernels/accurate.cu",
+        "  if (value > *(volatile uint64*)column) atomicMax(column, value);\n",
+        "",
+    ),
+    "cuda accurate: no room for rows without partners": (
+        "_kernels/render.py",
+        'half + 6 if scaling == "accurate" else half',
+        "half",
+    ),
+    "cuda residues: wide tables too short": (
+        "_kernels/render.py",
+        "// 8 + 2",
+        "// 8 - 1",
+    ),
+    "cuda residues: padding along k": (
+        "_kernels/lines.cuh",
+        "bits[i] = h + i < k ? entry(h + i) : 0;",
+        "bits[i] = h + i < k ? entry(h + i) : 0x3ff0000000000000ull;",
+    ),
+    "cuda residues: padding lines": (
+        "_kernels/lines.cuh",
+        "uint64 bits = line < x.lines && h < x.k ? x.at(batch, line, h) : 0;",
+        "uint64 bits = h < x.k ? x.at(batch, line % x.lines, h) : 0;",
+    ),
+    "cuda residues: plane of the certificate one bit short": (
+        "_kernels/residues.cu",
+        "FIRST_LOOK_BITS - 1 - e",
+        "FIRST_LOOK_BITS - 2 - e",
+    ),
+    "cuda gemm: k block never reduced": (
+        "engines/cuda.py",
+        "                self.reduce(total, variant)\n",
+        "                pass\n",
+    ),
+    "cuda gemm: k blocks replace each other": (
+        "engines/cuda.py",
+        "total[moduli], accumulate=True)",
+        "total[moduli], accumulate=False)",
+    ),
+    "cuda gemm: broadcast batch folded wrongly": (
+        "engines/cuda.py",
+        "products.reshape(planes, m, batch_b, n).swapaxes(1, 2)",
+        "products.reshape(planes, batch_b, m, n)",
+    ),
+    "cuda gemm: block of k too long": (
+        "plan.py",
+        "INT8_K_BLOCK = 1 << 17",
+        "INT8_K_BLOCK = 1 << 18",
+    ),
+    "cuda reduce: offset forgotten": (
+        "_kernels/reduce.cu",
+        "MAGIC_BITS + reduce_offset(l)",
+        "MAGIC_BITS",
+    ),
+    "cuda reconstruct: quotient one too large": (
+        "_kernels/reconstruct.cuh",
+        "multiply_high(top, QUOTIENT_FACTOR) >> 23",
+        "(multiply_high(top, QUOTIENT_FACTOR) >> 23) + 1",
+    ),
+    "cuda reconstruct: quotient never corrected": (
+        "_kernels/reconstruct.cuh",
+        "bool again = carry == 0;",
+        "bool again = false;",
+    ),
+    "cuda reconstruct: factor of the quotient too large": (
+        "_kernels/render.py",
+        "2**55 // divisor}",
+        "2**55 // divisor + 300}",
+    ),
+    "cuda reconstruct: digits below zero": (
+        "_kernels/reconstruct.cuh",
+        "- (MAGIC_BITS - p);",
+        "- MAGIC_BITS;",
+    ),
+    "cuda reconstruct: layers of the grid forgotten": (
+        "_kernels/reconstruct.cu",
+        "blockIdx.y * (int64)gridDim.z + blockIdx.z",
+        "blockIdx.y",
+    ),
+    "cuda special values: of the wrong row": (
+        "_kernels/reconstruct.cu",
+        "special_value(a, b, of_a, i, of_b, j, bits, flags)",
+        "special_value(a, b, of_a, 0, of_b, j, bits, flags)",
+    ),
+    "cuda special values: flags of the first matrix": (
+        "_kernels/reconstruct.cu",
+        "rows.special[row] |",
+        "rows.special[i] |",
+    ),
+    "cuda special values: Inf * 0 forgotten": (
+        "_kernels/reconstruct.cu",
+        "plus = minus = true;  // Inf 0",
+        "continue;",
+    ),
+    "cuda special values: the last one of a line wins": (
+        "_kernels/lines.cuh",
+        "*special |= special_of(bits)",
+        "*special = special_of(bits)",
+    ),
+    "cuda exceptions: overflow not told": (
+        "_kernels/reconstruct.cu",
+        "atomicOr(flags, OVERFLOW_FLAG)",
+        "0",
+    ),
+    "cuda certificate: sums of one k block": (
+        "engines/cuda.py",
+        "self._widen(total[num_moduli:], wide)",
+        "self._widen(total[num_moduli:], None)",
+    ),
+    "cuda certificate: sides swapped": (
+        "_kernels/certificate.cu",
+        "bits_above(norm_b, UNIT_BITS - spare_bits(rows, row), least)",
+        "bits_above(norm_b, UNIT_BITS - spare_bits(columns, column), least)",
+    ),
+    "cuda certificate: single entries not looked at": (
+        "_kernels/certificate.cu",
+        "      need = HOPELESS;\n",
+        "",
+    ),
+    "cuda certificate: no second look": (
+        "engines/cuda.py",
+        "            short[index] = _second_look(x, y, *variant[:2])\n",
+        "",
+    ),
+    "cuda tiles: facts of the first tile": (
+        "engines/cuda.py",
+        "self.first + lines.start",
+        "self.first",
+    ),
+    "cuda tiles: exponents of a partner shared by a batch": (
+        "engines/cuda.py",
+        'if scaling == "accurate" and a.shape[0] != b.shape[0]:',
+        "if False:",
+    ),
+    "cuda tiles: planes of the last tile kept": (
+        "engines/cuda.py",
+        "        self._planes = None\n        self._lines = lines\n",
+        "        self._lines = lines\n",
+    ),
+    "cuda memory: no second try": (
+        "engines/cuda.py",
+        "                if budget <= _LEAST_BUDGET:\n",
+        "                if True:\n",
+    ),
+    "choice: a child keeps the parent's engine": (
+        "engines/choice.py",
+        "    cuda_engine.cache_clear()\n",
+        "",
+    ),
 }
+
+
+def tests_of(name: str) -> tuple[str, ...]:
+    """Return the tests that should notice a fault, the likeliest first."""
+    if not name.startswith("cuda "):
+        return TESTS
+    if Path(FAULTS[name][0]).name in ARITHMETIC:
+        return ARITHMETIC_TESTS + CUDA_TESTS
+    return CUDA_TESTS
 
 
 def caught_by(name: str, folder: Path) -> str | None:
@@ -320,7 +539,7 @@ def caught_by(name: str, folder: Path) -> str | None:
     path.write_text(text.replace(right, wrong), encoding="utf-8")
     try:
         result = subprocess.run(
-            [*PYTEST, *TESTS],
+            [*PYTEST, *tests_of(name)],
             cwd=folder,
             env={
                 **os.environ,
@@ -349,6 +568,8 @@ def main() -> int:
         folder = Path(scratch) / "copy"
         ignored = shutil.ignore_patterns(".git", "__pycache__", ".hypothesis")
         shutil.copytree(ROOT, folder, ignore=ignored)
+        # An installed np_ozaki has the kernels inside.
+        (folder / "np_ozaki" / "_kernels").symlink_to(Path("..") / "kernels")
         for name in (fault for fault in FAULTS if wanted in fault):
             test = caught_by(name, folder)
             survivors += test is None

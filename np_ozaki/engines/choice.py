@@ -41,6 +41,7 @@ def _after_fork() -> None:
     # The parent's CUDA context is of no use here, and the driver cannot start anew.
     _forked = _forked or cuda_engine.cache_info().currsize > 0
     cuda_unavailable.cache_clear()
+    cuda_engine.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -62,7 +63,7 @@ def cuda_unavailable() -> str | None:
         return "CuPy is not installed: pip install 'np_ozaki[cuda13]' or [cuda12]"
     try:
         from np_ozaki.engines import cuda_device
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
         return f"CuPy cannot be imported: {error}"
     return cuda_device.unavailable()
 
@@ -88,7 +89,13 @@ def cuda_engine() -> CudaEngine:
 
 
 def engine_states() -> dict[str, str]:
-    """Return each engine and whether it can run here."""
+    """Return each engine and whether it can run here.
+
+    Returns
+    -------
+    dict of str to str
+        "available", or "unavailable: " and why.
+    """
     reason = cuda_unavailable()
     cuda = f"unavailable: {reason}" if reason else "available"
     return {"cpu": "available", "cuda": cuda}
@@ -131,7 +138,18 @@ def as_device_array(x: Any, *, copy: bool = True) -> Any:
 
 
 def to_host(x: Any) -> NDArray[Any]:
-    """Return a CuPy array as an ndarray."""
+    """Return a CuPy array as an ndarray.
+
+    Parameters
+    ----------
+    x : cupy.ndarray
+        Waited for.
+
+    Returns
+    -------
+    ndarray
+        A copy.
+    """
     result: NDArray[Any] = _cuda_device().CupyDevice().fetch(x)
     return result
 
@@ -164,7 +182,16 @@ def resolve(options: Options) -> Resolved:
 def is_device_array(x: Any) -> bool:
     """Return whether an operand lies on a GPU, as it says itself.
 
-    CuPy arrays do, and whatever speaks ``__cuda_array_interface__`` or DLPack.
+    Parameters
+    ----------
+    x : object
+        An operand.
+
+    Returns
+    -------
+    bool
+        True for CuPy arrays, and for what lies there by ``__cuda_array_interface__`` or
+        DLPack.
     """
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float)):
         return False

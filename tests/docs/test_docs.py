@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import doctest
 import functools
-import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -34,10 +34,15 @@ def name_of(path):
     return path.relative_to(ROOT).as_posix()
 
 
+HAS_CUPY = importlib.util.find_spec("cupy") is not None
+WITH_CUPY = {"np_ozaki.engines.cuda_copies", "np_ozaki.engines.cuda_device"}
+"""Modules that cannot be imported without CuPy."""
+
 MODULES = [
     found.name
     for found in pkgutil.walk_packages(np_ozaki.__path__, "np_ozaki.")
     if found.name not in {"np_ozaki._hooks", "np_ozaki.__main__"}
+    and (HAS_CUPY or found.name not in WITH_CUPY)
 ]
 
 

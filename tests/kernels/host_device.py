@@ -6,6 +6,7 @@ The CUDA engine's own code and the kernels' text run as they are, without a GPU.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,11 @@ class HostDevice:
         self._shared = shared
         self._roots: dict[int, np.ndarray] = {}
         self.launched: list[str] = []
+        self.largest_array: int | None = None
+        """Bytes beyond which an array finds no memory."""
+        self.freed = 0
+        self.accumulator_bits = 32
+        """Bits at which products wrap; fewer stand for a longer k."""
 
     def default_workspace(self) -> int:
         return self._workspace
@@ -35,12 +41,28 @@ class HostDevice:
         self._roots[id(copy)] = copy
         return copy
 
+    def _check(self, shape: tuple[int, ...], dtype: Any) -> None:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        if self.largest_array is not None and size > self.largest_array:
+            raise MemoryError(f"{size} bytes on the device")
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        self._check(shape, dtype)
         # Poison: what no kernel writes must not matter.
         return self.own(np.frombuffer(b"\xa5" * 8, dtype)[0] * np.ones(shape, dtype))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        self._check(shape, dtype)
         return self.own(np.zeros(shape, dtype))
+
+    def native(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return self.own(np.matmul(a, b))
+
+    def out_of_memory(self) -> tuple[type[BaseException], ...]:
+        return (MemoryError,)
+
+    def free(self) -> None:
+        self.freed += 1
 
     def pointer(self, x: np.ndarray) -> int:
         return x.ctypes.data
@@ -56,13 +78,14 @@ class HostDevice:
             left.astype(np.float64), right.astype(np.float64).swapaxes(1, 2)
         ).astype(np.int64)
         total = product + out if accumulate else product
-        out[...] = total.astype(np.int32)  # wraps, as the matrix units do
+        half = 1 << (self.accumulator_bits - 1)
+        out[...] = (total + half) % (2 * half) - half  # wraps, as the matrix units do
 
     def fetch(self, x: np.ndarray) -> np.ndarray:
         return np.array(x)
 
     def is_host(self, x: np.ndarray) -> bool:
-        while x.base is not None:
+        while isinstance(x.base, np.ndarray):
             x = x.base
         return id(x) not in self._roots
 

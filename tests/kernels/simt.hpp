@@ -3,10 +3,12 @@
 // Blocks run one after the other, so that `static` serves for shared memory and plain
 // additions for atomics.  Slow, and good enough to compare bits on small operands.
 #pragma once
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -20,41 +22,58 @@ namespace simt {
 
 const size_t STACK_BYTES = 128 << 10;
 
-static ucontext_t scheduler;
-static std::vector<ucontext_t> fibers;
-static std::vector<char> stacks;
-static std::vector<bool> finished;
+// A fiber starts as a context of its own and goes on by jumps, which ask the system
+// for nothing.  It lives on and runs a thread of every later block.
+struct Fiber {
+  std::unique_ptr<char[]> stack;
+  ucontext_t start;
+  jmp_buf place;
+  bool finished;
+};
+
+static jmp_buf scheduler;
+static std::vector<std::unique_ptr<Fiber>> fibers;
 static std::vector<char> dynamic_shared;
 static unsigned current;
 static void (*body)(void**);
 static void** arguments;
 
-static void entry() {
-  body(arguments);
-  finished[current] = true;
+static void barrier() {
+  if (!_setjmp(fibers[current]->place)) _longjmp(scheduler, 1);
 }
 
-static void barrier() { swapcontext(&fibers[current], &scheduler); }
+static void entry() {
+  for (;;) {
+    body(arguments);
+    fibers[current]->finished = true;
+    barrier();
+  }
+}
+
+// Runs the current fiber up to its next barrier.
+__attribute__((noinline)) static void resume() {
+  Fiber& fiber = *fibers[current];
+  if (_setjmp(scheduler)) return;
+  if (fiber.stack) _longjmp(fiber.place, 1);
+  fiber.stack.reset(new char[STACK_BYTES]);
+  getcontext(&fiber.start);
+  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_size = STACK_BYTES;
+  makecontext(&fiber.start, entry, 0);
+  setcontext(&fiber.start);
+}
 
 static void run_block() {
   unsigned count = blockDim.x;
-  fibers.resize(count);
-  finished.assign(count, false);
-  stacks.resize(count * STACK_BYTES);
-  for (unsigned i = 0; i < count; ++i) {
-    getcontext(&fibers[i]);
-    fibers[i].uc_stack.ss_sp = &stacks[i * STACK_BYTES];
-    fibers[i].uc_stack.ss_size = STACK_BYTES;
-    fibers[i].uc_link = &scheduler;
-    makecontext(&fibers[i], entry, 0);
-  }
+  while (fibers.size() < count) fibers.emplace_back(new Fiber());
+  for (unsigned i = 0; i < count; ++i) fibers[i]->finished = false;
   for (bool any = true; any;) {
     any = false;
     for (current = 0; current < count; ++current) {
-      if (finished[current]) continue;
+      if (fibers[current]->finished) continue;
       threadIdx = {current, 0, 0};
-      swapcontext(&scheduler, &fibers[current]);
-      any = any || !finished[current];
+      resume();
+      any = any || !fibers[current]->finished;
     }
   }
 }

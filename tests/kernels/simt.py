@@ -16,9 +16,18 @@ from np_ozaki._kernels.render import Variant, source
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
-_SHIM = Path(__file__).with_name("simt.hpp")
+SHIM = Path(__file__).with_name("simt.hpp")
 # -ffp-contract=off: the compiler may not fuse what the text keeps apart.
-_FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w"]
+# -U_FORTIFY_SOURCE: some compilers turn it on, and it takes fibers' jumps for faults.
+_FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-U_FORTIFY_SOURCE",
+    "-w",
+]
 
 
 @functools.cache
@@ -41,7 +50,7 @@ def library(stage: str, variant: Variant | None = None) -> ctypes.CDLL:
     """Return the kernels of a stage, each as `launch_<name>`."""
     text = source(stage, variant)
     names = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
-    parts = [_SHIM.read_text(), text]
+    parts = [SHIM.read_text(), text]
     for name in names:
         parts.append(
             f'extern "C" void launch_{name}(const unsigned* grid, unsigned block, '

@@ -1,0 +1,599 @@
+"""What only a GPU can show: memory, streams, devices, copies, foreign arrays."""
+
+import contextlib
+import gc
+import threading
+
+import devices
+import numpy as np
+import pytest
+from devices import LAYOUTS, POISON, entries, laid_out
+
+import np_ozaki
+from np_ozaki.engines import choice
+from np_ozaki.testing import assert_same_bits
+
+pytestmark = pytest.mark.gpu
+
+SPIN = """
+extern "C" __global__ void spin(long long nanoseconds) {
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  while (now - start < nanoseconds);
+}
+"""
+A_WHILE = np.int64(400_000_000)
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    import cupy
+
+    return cupy
+
+
+@pytest.fixture(scope="module")
+def spin(cupy):
+    """Return a function that keeps the current stream busy for a while."""
+    kernel = cupy.RawKernel(SPIN, "spin")
+    kernel((1,), (1,), (np.int64(1),))
+    return lambda: kernel((1,), (1,), (A_WHILE,))
+
+
+@pytest.fixture(scope="module")
+def place():
+    return devices.on_gpu()
+
+
+def ordinary(seed, *shapes):
+    rng = np.random.default_rng(seed)
+    return [entries(rng, shape, "ordinary") for shape in shapes]
+
+
+def on_cpu(a, b, **options):
+    return np_ozaki.matmul(a, b, engine="cpu", **options)
+
+
+# ---- Arrays on the GPU -----------------------------------------------------------
+
+
+def test_result_lies_where_the_operands_are(cupy):
+    a, b = ordinary(1, (70, 90), (90, 50))
+    c, info = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), return_info=True)
+    assert isinstance(c, cupy.ndarray)
+    assert (info.engine, info.num_moduli) == ("cuda", 15)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((7,), (7,)),
+        ((7,), (7, 3)),
+        ((3, 7), (7,)),
+        ((2, 1, 3, 7), (4, 7, 5)),
+        ((0, 3), (3, 2)),
+    ],
+)
+def test_shapes_follow_numpy(cupy, shapes):
+    a, b = ordinary(2, *shapes)
+    c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b))
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+
+
+@pytest.mark.parametrize("device_first", [True, False])
+def test_one_operand_on_the_host(cupy, device_first):
+    a, b = ordinary(3, (20, 30), (30, 10))
+    pair = (cupy.asarray(a), b) if device_first else (a, cupy.asarray(b))
+    c = np_ozaki.matmul(*pair)
+    assert isinstance(c, cupy.ndarray)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+
+
+class ByInterface:
+    """Nothing but ``__cuda_array_interface__``."""
+
+    def __init__(self, x):
+        self._x = x
+
+    @property
+    def __cuda_array_interface__(self):
+        return self._x.__cuda_array_interface__
+
+
+class ByDlpack:
+    """Nothing but DLPack."""
+
+    def __init__(self, x):
+        self._x = x
+
+    def __dlpack__(self, **options):
+        return self._x.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._x.__dlpack_device__()
+
+
+@pytest.mark.parametrize("wrap", [ByInterface, ByDlpack])
+def test_arrays_of_other_libraries(cupy, wrap):
+    a, b = ordinary(4, (33, 44), (44, 22))
+    x, y = cupy.asarray(a), cupy.asarray(b).T.copy().T
+    c = np_ozaki.matmul(wrap(x), wrap(y))
+    assert isinstance(c, cupy.ndarray)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+    out = cupy.full((33, 22), np.nan)
+    target = wrap(out)
+    assert np_ozaki.matmul(wrap(x), y, out=target) is target
+    assert_same_bits(cupy.asnumpy(out), on_cpu(a, b))
+
+
+def test_tensors_of_torch(cupy):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    a, b = ordinary(5, (21, 34), (34, 13))
+    x, y = (torch.from_numpy(v).cuda() for v in (a, b))
+    c = np_ozaki.matmul(x, y)
+    assert isinstance(c, cupy.ndarray)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+    c = np_ozaki.matmul(y.T, x.T)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(b.T, a.T))
+
+
+# ---- out -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_out_of_any_layout(cupy, place, layout):
+    a, b = ordinary(6, (2, 40, 30), (2, 30, 20))
+    out = laid_out(place.own, np.full((2, 40, 20), POISON), layout)
+    assert np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), out=out) is out
+    assert_same_bits(cupy.asnumpy(out), on_cpu(a, b))
+
+
+def test_out_that_overlaps_an_operand(cupy):
+    a, b = ordinary(7, (25, 25), (25, 25))
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    assert np_ozaki.matmul(x, y, out=x) is x
+    assert_same_bits(cupy.asnumpy(x), on_cpu(a, b))
+    whole = cupy.asarray(np.concatenate([b, b]))
+    np_ozaki.matmul(cupy.asarray(a), whole[:25], out=whole[5:30])
+    assert_same_bits(cupy.asnumpy(whole[5:30]), on_cpu(a, b))
+
+
+def test_out_of_another_dtype_is_cast(cupy):
+    a, b = ordinary(8, (5, 6), (6, 4))
+    out = cupy.full((5, 4), np.nan, np.float32)
+    np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), out=out)
+    assert np.array_equal(cupy.asnumpy(out), on_cpu(a, b).astype(np.float32))
+    with pytest.raises(np_ozaki.OperandTypeError):
+        np_ozaki.matmul(cupy.asarray(a), b, out=cupy.zeros((5, 4), int))
+
+
+def test_out_that_does_not_fit_is_refused(cupy):
+    a, b = (cupy.asarray(x) for x in ordinary(9, (5, 6), (6, 4)))
+    with pytest.raises(np_ozaki.ShapeError):
+        np_ozaki.matmul(a, b, out=cupy.zeros((4, 5)))
+    with pytest.raises(np_ozaki.OperandTypeError, match=r"cupy\.ndarray"):
+        np_ozaki.matmul(a, b, out=np.zeros((5, 4)))
+
+
+# ---- What is not the engine's ----------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int64])
+def test_other_dtypes_go_native(cupy, dtype):
+    a, b = (np.rint(9 * x).astype(dtype) for x in ordinary(10, (6, 7), (7, 5)))
+    c, info = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), return_info=True)
+    assert info.engine == "native"
+    assert info.fallback.startswith("dtypes")
+    assert c.dtype == dtype
+    assert np.array_equal(cupy.asnumpy(c), a @ b)
+
+
+def test_integers_by_doubles_are_the_engines(cupy):
+    a, b = np.arange(12).reshape(3, 4), ordinary(11, (4, 5))[0]
+    c, info = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), return_info=True)
+    assert info.engine == "cuda"
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+
+
+def test_engines_by_name_with_arrays_on_the_gpu(cupy):
+    a, b = ordinary(12, (30, 40), (40, 20))
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    c, info = np_ozaki.matmul(x, y, engine="cpu", return_info=True)
+    assert isinstance(c, cupy.ndarray)
+    assert info.engine == "cpu"
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b))
+    out = cupy.full((30, 20), np.nan)
+    assert np_ozaki.matmul(x, y, engine="cpu", out=out) is out
+    assert_same_bits(cupy.asnumpy(out), on_cpu(a, b))
+    c, info = np_ozaki.matmul(x, y, engine="native", return_info=True)
+    assert info.engine == "native"
+    np.testing.assert_allclose(cupy.asnumpy(c), a @ b, rtol=1e-10, atol=1e-12)
+
+
+def test_ranges_too_wide_to_certify_go_native_on_the_gpu(cupy):
+    a, b = np.array([[1.0, 1e-300]]), np.array([[1e-300], [1.0]])
+    c, info = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), return_info=True)
+    assert info.engine == "native"
+    assert_same_bits(cupy.asnumpy(c), a @ b)
+
+
+# ---- Sizes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [
+        (70_000, 2, 3),  # more rows than a grid has
+        (3, 2, 70_000),
+        (2, 6144, 3),  # beside and beyond the shared memory of a line
+        (2, 6145, 3),
+        (2, 8192, 3),
+        (2, 8193, 3),
+        (2, 131_072, 2),  # one block of k, and more
+        (2, 131_073, 2),
+        (3, 300_001, 2),
+        (513, 517, 509),
+    ],
+)
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_sizes_beside_every_limit(cupy, m, k, n, layout):
+    a, b = ordinary(13, (m, k), (k, n))
+    x = cupy.asarray(a, order=layout)
+    c = np_ozaki.matmul(x, cupy.asarray(b), precision=15)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b, precision=15))
+
+
+def test_equal_entries_over_several_blocks_of_k(cupy):
+    a, b = np.full((2, 400_003), 0.1), np.full((400_003, 2), 0.3)
+    c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), precision=15)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b, precision=15))
+
+
+def test_large_batches(cupy):
+    a, b = ordinary(14, (70_000, 2, 3), (70_000, 3, 2))
+    c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), precision=15)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b, precision=15))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
+@pytest.mark.parametrize("n", range(2, 50))
+def test_every_number_of_moduli(cupy, n, scaling):
+    rng = np.random.default_rng(n)
+    a, b = entries(rng, (60, 90), "wide"), entries(rng, (90, 70), "ordinary")
+    options = {"precision": n, "scaling": scaling}
+    c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), **options)
+    assert_same_bits(cupy.asnumpy(c), on_cpu(a, b, **options))
+
+
+# ---- Operands on the host --------------------------------------------------------
+
+
+def pageable(x):
+    return np.array(x)
+
+
+def pinned(x):
+    import cupyx
+
+    copy = cupyx.empty_pinned(x.shape)
+    copy[...] = x
+    return copy
+
+
+# More than one piece of 16 MiB each way; a row longer than a piece; many matrices.
+LARGE = {
+    "operands": ((1, 300, 8000), (1, 8000, 300)),
+    "result": ((1, 1600, 20), (1, 20, 1500)),
+    "one row": ((1, 1, 2_200_000), (1, 2_200_000, 1)),
+    "batch": ((3000, 30, 30), (3000, 30, 30)),
+    "broadcast": ((1, 30, 30), (3000, 30, 30)),
+}
+
+
+@pytest.mark.parametrize("own", [pageable, pinned])
+@pytest.mark.parametrize("shapes", LARGE.values(), ids=list(LARGE))
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_large_operands_on_the_host(own, shapes, layout):
+    a, b = ordinary(15, *shapes)
+    want = on_cpu(a, b, precision=15)
+    x, y = laid_out(own, a, layout), laid_out(own, b, layout)
+    assert_same_bits(np_ozaki.matmul(x, y, precision=15, engine="cuda"), want)
+    out = laid_out(own, np.full(want.shape, POISON), layout)
+    np_ozaki.matmul(x, y, precision=15, engine="cuda", out=out)
+    assert_same_bits(out, want)
+    if layout == "spread":
+        base = out if out.base is None else out.base
+        whole = np.array(base).reshape(want.shape[0], 2 * want.shape[1], -1)
+        whole[:, ::2, 1::3] = POISON
+        assert_same_bits(whole, np.full(whole.shape, POISON))
+
+
+@pytest.mark.parametrize("own", [pageable, pinned])
+@pytest.mark.parametrize("scaling", ["norm", "accurate"])
+@pytest.mark.parametrize("limit", [4 << 20, 64 << 20])
+def test_operands_on_the_host_in_panels(own, scaling, limit):
+    a, b = ordinary(16, (900, 1100), (1100, 1000))
+    options = {"precision": 15, "scaling": scaling}
+    c, info = np_ozaki.matmul(
+        own(a),
+        own(b),
+        engine="cuda",
+        workspace_bytes=limit,
+        return_info=True,
+        **options,
+    )
+    assert info.tiles > 1
+    assert_same_bits(c, on_cpu(a, b, **options))
+
+
+def test_scope_on_the_gpu_has_the_cpu_engines_bits():
+    blas = pytest.importorskip("scipy.linalg.blas")
+    a, b = ordinary(17, (220, 310), (310, 180))
+
+    def products():
+        yield a @ b
+        yield np.dot(a, b)
+        yield np.einsum("ij,jk->ki", a, b)
+        yield blas.dgemm(2.0, a, b, beta=0.0)
+        yield blas.dsyrk(1.0, a)
+        yield np.linalg.multi_dot([a, b, b.T])
+
+    with np_ozaki.enabled(engine="cpu", min_flops=0):
+        want = list(products())
+    with np_ozaki.enabled(engine="cuda", min_flops=0):
+        found = list(products())
+    for x, y in zip(found, want, strict=True):
+        assert_same_bits(x, y)
+
+
+# ---- Streams ---------------------------------------------------------------------
+
+
+def test_work_on_a_stream_follows_what_the_stream_has_before(cupy, spin):
+    a, b = ordinary(18, (200, 300), (300, 250))
+    want = on_cpu(a, b, precision=15)
+    source, y = cupy.asarray(a), cupy.asarray(b)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        x = cupy.zeros_like(source)
+        out = cupy.empty((200, 250))
+        # Kernels are compiled and memory is taken before it counts.
+        np_ozaki.matmul(x, y, precision=15, out=out)
+        stream.synchronize()
+        spin()
+        x[...] = source
+        np_ozaki.matmul(x, y, precision=15, out=out)
+        # Nothing has waited: the first kernel still runs.
+        assert not stream.done
+    stream.synchronize()
+    assert_same_bits(cupy.asnumpy(out), want)
+
+
+@pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
+def test_nothing_waits_for_the_default_stream(cupy, spin, scaling):
+    a, b = ordinary(19, (200, 300), (300, 250))
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    options = {"precision": 15, "scaling": scaling}
+    with stream:
+        out = cupy.full((200, 250), np.nan)
+        np_ozaki.matmul(x, y, out=out, **options)
+        out.fill(np.nan)
+        stream.synchronize()
+    spin()
+    with stream:
+        np_ozaki.matmul(x, y, out=out, **options)
+        stream.synchronize()
+        # What the product needs cannot lie behind this.
+        assert not cupy.cuda.Stream.null.done
+        c = cupy.asnumpy(out, stream=stream)
+    assert_same_bits(c, on_cpu(a, b, **options))
+    cupy.cuda.Device().synchronize()
+
+
+def test_operands_on_the_host_on_a_stream(cupy, spin):
+    a, b = ordinary(20, (200, 300), (300, 250))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        spin()
+        c = np_ozaki.matmul(a, b, precision=15, engine="cuda")
+    assert_same_bits(c, on_cpu(a, b, precision=15))
+
+
+def test_memory_of_a_product_is_not_reused_before_it_ends(cupy, spin):
+    # The workspace is freed when matmul returns, long before the kernels run.
+    a, b = ordinary(21, (150, 200), (200, 100))
+    x, y = cupy.asarray(a), cupy.asarray(b)
+    want = on_cpu(a, b, precision=15)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()
+    with stream:
+        spin()
+        results = [np_ozaki.matmul(x, y, precision=15) for _ in range(20)]
+        other = cupy.full(1 << 20, POISON)
+    stream.synchronize()
+    for c in results:
+        assert_same_bits(cupy.asnumpy(c), want)
+    assert other.size == 1 << 20
+
+
+def test_threads_with_streams_of_their_own(cupy):
+    pairs = [ordinary(30 + i, (90, 120), (120, 80)) for i in range(6)]
+    want = [on_cpu(a, b) for a, b in pairs]
+    wrong = []
+
+    def work(i):
+        a, b = pairs[i]
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            for _ in range(10):
+                c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b))
+                d = np_ozaki.matmul(a, b, engine="cuda")
+                stream.synchronize()
+                same = np.array_equal(cupy.asnumpy(c), want[i])
+                if not same or not np.array_equal(d, want[i]):
+                    wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_second_device(cupy):
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one device")
+    a, b = ordinary(22, (60, 70), (70, 50))
+    want = on_cpu(a, b)
+    with cupy.cuda.Device(1):
+        c = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b))
+        assert c.device.id == 1
+        assert_same_bits(cupy.asnumpy(c), want)
+        assert_same_bits(np_ozaki.matmul(a, b, engine="cuda"), want)
+    with cupy.cuda.Device(0):
+        assert_same_bits(np_ozaki.matmul(a, b, engine="cuda"), want)
+
+
+def test_timeline_names_the_stages(cupy):
+    engine = choice.cuda_engine()
+    x, y = (cupy.asarray(v) for v in ordinary(23, (64, 64), (64, 64)))
+    with engine.device.timeline() as times:
+        np_ozaki.matmul(x, y, precision=15)
+    assert {"residues", "residue_gemm", "reconstruct"} <= set(times)
+    with engine.device.timeline() as times:
+        np_ozaki.matmul(x, y)
+    assert "certificate" in times
+
+
+def test_native_product_leaves_the_math_mode_alone(cupy):
+    from cupy_backends.cuda.libs import cublas
+
+    handle = cupy.cuda.device.get_cublas_handle()
+    before = cublas.getMathMode(handle)
+    x = cupy.ones((2, 3, 3))
+    choice.cuda_engine().native(x, x)
+    assert cublas.getMathMode(handle) == before
+
+
+# ---- Memory ----------------------------------------------------------------------
+
+
+def test_a_thousand_calls_take_no_memory(cupy):
+    rng = np.random.default_rng(24)
+    pool = cupy.get_default_memory_pool()
+    shapes = [tuple(int(s) for s in rng.integers(1, 300, 3)) for _ in range(25)]
+    pairs = [ordinary(i, (m, k), (k, n)) for i, (m, k, n) in enumerate(shapes)]
+    on_gpu = [tuple(map(cupy.asarray, pair)) for pair in pairs]
+    variants = [{}, {"precision": 15}, {"precision": 15, "scaling": "accurate"}]
+
+    def call(i, host, options):
+        pair = pairs[i] if host else on_gpu[i]
+        np_ozaki.matmul(*pair, engine="cuda", **options)
+
+    def state():
+        gc.collect()
+        cupy.cuda.Device().synchronize()
+        used = pool.used_bytes()
+        pool.free_all_blocks()
+        return used, cupy.cuda.runtime.memGetInfo()[0]
+
+    for i in range(len(pairs)):
+        for options in variants:
+            call(i, False, options)
+            call(i, True, options)
+    used, free = state()
+    for _ in range(1000):
+        call(rng.integers(len(pairs)), rng.random() < 0.3, rng.choice(variants))
+    used_after, free_after = state()
+    assert used_after == used
+    # The driver may take a little for itself.
+    assert free_after >= free - (32 << 20)
+
+
+@contextlib.contextmanager
+def room_for(cupy, size):
+    """Let CuPy's pool grow by so many bytes only."""
+    pool = cupy.get_default_memory_pool()
+    gc.collect()
+    cupy.cuda.Device().synchronize()
+    pool.free_all_blocks()
+    pool.set_limit(size=pool.total_bytes() + size)
+    try:
+        yield
+    finally:
+        pool.set_limit(size=0)
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_no_memory_for_the_smallest_tile(cupy, host):
+    a, b = ordinary(25, (1000, 1000), (1000, 1000))
+    own = np.array if host else cupy.asarray
+    x, y, out = own(a), own(b), own(np.zeros((1000, 1000)))
+    pool = cupy.get_default_memory_pool()
+    with room_for(cupy, 64 << 10):
+        used = pool.used_bytes()
+        with pytest.raises(np_ozaki.WorkspaceError) as raised:
+            np_ozaki.matmul(x, y, out=out, precision=15, engine="cuda")
+        assert isinstance(raised.value, MemoryError)
+        del raised
+        gc.collect()
+        assert pool.used_bytes() == used
+    c = np_ozaki.matmul(x, y, out=out, precision=15, engine="cuda")
+    c = c if host else cupy.asnumpy(c)
+    assert_same_bits(c, on_cpu(a, b, precision=15))
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("room", [12 << 20, 24 << 20, 64 << 20])
+def test_smaller_tiles_where_memory_is_short(cupy, room, host):
+    a, b = ordinary(26, (1000, 1100), (1100, 1000))
+    own = np.array if host else cupy.asarray
+    x, y, out = own(a), own(b), own(np.full((1000, 1000), POISON))
+    with room_for(cupy, room):
+        c, info = np_ozaki.matmul(
+            x, y, out=out, precision=15, engine="cuda", return_info=True
+        )
+    assert info.tiles > 1
+    c = c if host else cupy.asnumpy(c)
+    assert_same_bits(c, on_cpu(a, b, precision=15))
+
+
+def test_a_limit_of_workspace_is_kept(cupy):
+    a, b = (cupy.asarray(x) for x in ordinary(27, (1500, 1400), (1400, 1600)))
+    want = cupy.asnumpy(np_ozaki.matmul(a, b, precision=15))
+    out = cupy.empty_like(want)
+    pool = cupy.get_default_memory_pool()
+    limit = 16 << 20
+    with room_for(cupy, 2 * limit):
+        before = pool.total_bytes()
+        _, info = np_ozaki.matmul(
+            a, b, out=out, precision=15, workspace_bytes=limit, return_info=True
+        )
+        assert info.workspace_bytes <= limit
+        assert pool.total_bytes() - before <= 2 * limit
+    assert_same_bits(cupy.asnumpy(out), want)
+
+
+# ---- Again and again --------------------------------------------------------------
+
+
+def test_repeated_products_have_the_same_bits(cupy):
+    a, b = (cupy.asarray(x) for x in ordinary(28, (1024, 2048), (2048, 1024)))
+    first = np_ozaki.matmul(a, b, precision=15)
+    for _ in range(20):
+        again = np_ozaki.matmul(a, b, precision=15)
+        assert bool((again.view(np.int64) == first.view(np.int64)).all())
+
+
+def test_gram_matrices_are_symmetric(cupy):
+    a = cupy.asarray(ordinary(29, (700, 900))[0])
+    c = cupy.asnumpy(np_ozaki.matmul(a, a.T, precision=15))
+    assert_same_bits(c, c.T.copy())

@@ -1,0 +1,157 @@
+"""Functions of the kernels' headers, compiled for the CPU and applied to arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+import simt
+from np_ozaki._kernels import render
+from np_ozaki._kernels.render import Variant, source
+
+# The words that `rounded` is compiled for; the least and the most are those of N = 2
+# and N = 49.
+WORDS = (1, 2, 4, 5, 13)
+
+_PLAIN = """
+#define EACH for (int64 i = 0; i < count; ++i)
+
+extern "C" void each_balanced(int64 count, const int* s, int* r, int64 p) {
+  EACH r[i] = balanced(MAGIC_BITS + s[i], (float)p, 1.0f / (float)p) - MAGIC_BITS;
+}
+
+template <bool wide, bool truncate>
+void each_integer(int64 count, const uint64* x, const int* exponent, uint64* value,
+                  int* byte_shift) {
+  EACH value[i] = scaled_integer<wide, truncate>(x[i], exponent[i], &byte_shift[i]);
+}
+
+#define INTEGERS(name, wide, truncate)                                              \\
+  extern "C" void name(int64 count, const uint64* x, const int* exponent,           \\
+                       uint64* value, int* byte_shift) {                            \\
+    each_integer<wide, truncate>(count, x, exponent, value, byte_shift);            \\
+  }
+INTEGERS(each_integer_narrow_nearest, false, false)
+INTEGERS(each_integer_narrow_truncate, false, true)
+INTEGERS(each_integer_wide_nearest, true, false)
+INTEGERS(each_integer_wide_truncate, true, true)
+
+extern "C" void each_ceiling(int64 count, const uint64* x, const int* shift,
+                             uint64* out) {
+  EACH out[i] = scaled_ceiling(x[i], shift[i]);
+}
+
+extern "C" void each_floor(int64 count, const uint64* x, const int* shift,
+                           uint64* out) {
+  EACH out[i] = scaled_floor(x[i], shift[i]);
+}
+
+extern "C" void each_top_exponent(int64 count, const uint64* x, int* out) {
+  EACH out[i] = top_exponent(x[i]);
+}
+
+extern "C" void each_power_of_four(int64 count, const uint64* value, int* out,
+                                   int64 bits, uint64 top) {
+  EACH out[i] = largest_power_of_four(value[i], bits, top);
+}
+
+extern "C" void each_line_exponent(int64 count, const uint64* largest,
+                                   const uint64* squares, int* out, int64 rule, int64 w,
+                                   int64 bits, uint64 top) {
+  EACH out[i] = line_exponent(largest[i], squares[i], rule, w, bits, top);
+}
+
+extern "C" void each_accurate_exponent(int64 count, const uint64* largest,
+                                       const uint64* maximum, int* out, int64 bits,
+                                       uint64 top) {
+  EACH out[i] = accurate_exponent(largest[i], maximum[i], bits, top);
+}
+
+extern "C" void each_bits_above(int64 count, const uint64* x, const int* shift,
+                                const uint64* y, int* out) {
+  EACH out[i] = bits_above(x[i], shift[i], y[i]);
+}
+
+extern "C" void each_packed(int64 count, const int* quads, uint32* out) {
+  EACH {
+    const int* b = quads + 4 * i;
+    out[i] = pack(b[0], b[1], b[2], b[3]);
+  }
+}
+
+extern "C" void each_dot4(int64 count, const uint32* bytes, const uint32* table,
+                          const int* c, int* out) {
+  EACH out[i] = dot4(bytes[i], table[i], c[i]);
+}
+"""
+
+_ROUNDED = """
+extern "C" void each_rounded_{words}(int64 count, const uint32* value,
+                                     const uint8* negative, const int64* exponents,
+                                     uint64* out) {{
+  EACH out[i] = rounded<{words}>(value + {words} * i, negative[i], exponents[i]);
+}}
+"""
+
+_OF_VARIANT = """
+#define EACH for (int64 i = 0; i < count; ++i)
+
+extern "C" void each_crt(int64 count, const int* products, uint32* value,
+                         uint8* negative) {
+  EACH negative[i] = crt(products + NUM_MODULI * i, value + WORDS * i);
+}
+
+extern "C" void each_reconstructed(int64 count, const int* products,
+                                   const int64* exponents, uint64* out) {
+  EACH out[i] = reconstructed(products + NUM_MODULI * i, exponents[i]);
+}
+
+extern "C" void each_reduced(int64 count, const int* c, int* out, int64 l) {
+  EACH out[i] = reduced(c[i], l);
+}
+
+extern "C" void each_residue(int64 count, const uint64* x, const int* exponent,
+                             int8* out, int64 l) {
+  EACH {
+    int byte_shift;
+    uint64 value = scaled_integer<WIDE, TRUNCATE>(x[i], exponent[i], &byte_shift);
+    out[i] = (int8)residue(value, byte_shift, l);
+  }
+}
+"""
+
+
+@functools.cache
+def plain() -> ctypes.CDLL:
+    """Return the functions that know nothing of moduli."""
+    rounded = (_ROUNDED.format(words=words) for words in WORDS)
+    parts = (simt.SHIM.read_text(), source("certificate"), _PLAIN, *rounded)
+    return simt.build("plain", "\n".join(parts))
+
+
+@functools.cache
+def of(variant: Variant) -> ctypes.CDLL:
+    """Return the functions that are made for a number of moduli."""
+    parts = (
+        simt.SHIM.read_text(),
+        source("reconstruct", variant),
+        render._text("reduce.cu"),
+        render._text("residues.cu"),
+        _OF_VARIANT,
+    )
+    return simt.build("moduli", "\n".join(parts))
+
+
+def each(library: ctypes.CDLL, name: str, count: int, *args: Any) -> None:
+    """Run one loop: arrays go by address, integers as 64 bits."""
+    kept = [np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x for x in args]
+    assert all(x is y for x, y in zip(kept, args, strict=True)), "needs C order"
+    values = [
+        ctypes.c_void_p(x.ctypes.data)
+        if isinstance(x, np.ndarray)
+        else ctypes.c_uint64(int(x) & 0xFFFFFFFFFFFFFFFF)
+        for x in kept
+    ]
+    getattr(library, f"each_{name}")(ctypes.c_int64(count), *values)

@@ -1,0 +1,537 @@
+"""The kernels' arithmetic, compiled for the CPU, against Python integers.
+
+Exhaustive where a range is small enough; else at its ends, beside every boundary that
+the text names, and at random.
+"""
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import simt
+from loops import WORDS, each, of, plain
+from np_ozaki._kernels.render import limit_words, product_words
+
+from np_ozaki.numerics import reference
+from np_ozaki.numerics.moduli import (
+    MODULI,
+    balanced_residue,
+    modulus_product,
+    product_bound,
+)
+
+pytestmark = pytest.mark.skipif(
+    simt.COMPILER is None, reason="no C++ compiler (c++ or g++) on the path"
+)
+
+# Few and many moduli, both sides of the wide form, a product below and at 24 bits.
+QUICK = (2, 3, 6, 15, 16, 20, 33, 49)
+COUNTS = [
+    pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in range(2, 50)
+]
+STATED_BOUND = math.floor(2**18.1)  # of `balanced`
+
+
+def as_bits(values):
+    return np.asarray(values, dtype=np.float64).view(np.uint64)
+
+
+def as_doubles(bits):
+    return bits.view(np.float64)
+
+
+def mantissa(x):
+    """Return (f, e) with x = f 2^e, as integers."""
+    fraction, exponent = math.frexp(x)
+    return int(math.ldexp(fraction, 53)), exponent - 53
+
+
+def balanced_mod(values, p):
+    return (values + p // 2) % p - p // 2
+
+
+# ---- Residues -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", MODULI)
+def test_balanced_on_all_of_its_range(p):
+    s = np.arange(-STATED_BOUND, STATED_BOUND + 1, dtype=np.int32)
+    r = np.empty_like(s)
+    each(plain(), "balanced", s.size, s, r, p)
+    if p == 256:
+        # A half may go either way, so 128 is as good as -128.
+        assert np.array_equal((s - r) % p, np.zeros_like(s))
+        assert np.abs(r).max() <= 128
+    else:
+        assert np.array_equal(r, balanced_mod(s, p))
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_reduced(n):
+    edges = [-(2**31), 2**31 - 1, -(2**24), 2**24, 2**16, -(2**16), 255, -256]
+    steps = np.arange(-300, 301)
+    near = np.clip(np.add.outer(edges, steps), -(2**31), 2**31 - 1).ravel()
+    rng = np.random.default_rng(n)
+    some = rng.integers(-(2**31), 2**31, 20_000)
+    bytes_ = rng.choice([0, 1, 127, 128, 254, 255], (2000, 4)).astype(np.uint8)
+    c = np.concatenate([steps, near, some, bytes_.view(np.int32).ravel()])
+    c = np.ascontiguousarray(c, dtype=np.int32)
+    for index, p in enumerate(MODULI[:n]):
+        r = np.empty_like(c)
+        each(of((n, "norm", False)), "reduced", c.size, c, r, index)
+        if p == 256:
+            assert np.array_equal((c.astype(np.int64) - r) % p, np.zeros(c.size))
+            assert np.abs(r).max() <= 128
+        else:
+            assert np.array_equal(r, balanced_mod(c.astype(np.int64), p)), p
+
+
+def random_entries(rng, count):
+    """Return doubles of every exponent, among them ties and subnormals."""
+    f = rng.integers(1, 2**53, count)
+    f[::5] = (rng.integers(1, 2**12, f[::5].size) << 41) + (1 << 40)  # ties
+    f[1::5] = 2**53 - 1
+    f[2::5] >>= rng.integers(0, 53, f[2::5].size)
+    e = rng.integers(-1074, 971, count)
+    sign = rng.choice([-1.0, 1.0], count)
+    return np.ldexp(f.astype(np.float64), e) * sign
+
+
+def scaled(x, exponent, truncate):
+    f, e = mantissa(x)
+    shift = reference._truncate if truncate else reference._round_half_even
+    return shift(f, e + exponent)
+
+
+VARIANTS = [
+    pytest.param(
+        (n, scaling, False),
+        marks=()
+        if (n, scaling)
+        in {
+            (2, "norm"),
+            (15, "norm"),
+            (15, "legacy"),
+            (20, "norm"),
+            (49, "norm"),
+        }
+        else pytest.mark.slow,
+        id=f"{n}-{scaling}",
+    )
+    for n in range(2, 50)
+    for scaling in ("norm", "accurate", "legacy")
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_residues_of_scaled_integers(variant):
+    n, scaling, _ = variant
+    truncate = scaling == "legacy"
+    rng = np.random.default_rng(n)
+    x = random_entries(rng, 1500)
+    # The largest A' that this scaling makes has so many bits.
+    most = (product_bound(n).bit_length() + 1) // 2 + (
+        6 if scaling == "accurate" else 0
+    )
+    tops = np.frexp(x)[1]
+    exponent = np.ascontiguousarray(rng.integers(-4, most, x.size) - tops, np.int32)
+    integers = [
+        scaled(v, e, truncate)
+        for v, e in zip(x.tolist(), exponent.tolist(), strict=True)
+    ]
+    assert max(map(abs, integers)) < 2**most
+    assert max(map(abs, integers)) > 2 ** (most - 2)
+    for index, p in enumerate(MODULI[:n]):
+        r = np.empty(x.size, np.int8)
+        each(of(variant), "residue", x.size, as_bits(x), exponent, r, index)
+        assert r.tolist() == [balanced_residue(v, p) for v in integers], p
+
+
+# ---- Scaled integers ------------------------------------------------------------
+
+
+def halves_and_neighbours():
+    """Return (x, exponent) whose product lies at, or next to, a half."""
+    pairs = []
+    for whole in (0, 1, 2, 3, 1000, 1001, 2**51 - 1, 2**51, 2**52 - 1):
+        middle = whole + 0.5
+        for x in (np.nextafter(middle, 0), middle, np.nextafter(middle, np.inf)):
+            pairs += [(x, 0), (-x, 0), (math.ldexp(x, -300), 300), (x, 1), (x, -1)]
+    # Subnormal: few bits, huge exponents.
+    for f in (1, 2, 3, 5, 2**51 + 1, 2**52 - 1):
+        x = math.ldexp(float(f), -1074)
+        pairs += [(x, e) for e in (1072, 1073, 1074, 1075, 1076, 1100)]
+    tiny = [(5e-324, 1133), (5e-324, 1000), (5e-324, -2000), (1.7e308, -1100)]
+    zero = [(0.0, 0), (0.0, 1200), (-0.0, 1200), (0.0, -1200)]
+    not_finite = [(np.inf, 3), (-np.inf, 0), (np.nan, 0), (np.nan, 1200)]
+    return pairs + tiny + zero + not_finite
+
+
+def random_pairs(seed, highest):
+    rng = np.random.default_rng(seed)
+    x = random_entries(rng, 5000)
+    e = rng.integers(-3, highest, x.size) - np.frexp(x)[1]
+    return list(zip(x.tolist(), e.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_scaled_integer(wide, truncate):
+    pairs = halves_and_neighbours() + random_pairs(1, 199 if wide else 60)
+    if not wide:
+        pairs = [(x, e) for x, e in pairs if not x or math.frexp(x)[1] + e <= 60]
+    x = np.array([pair[0] for pair in pairs])
+    exponent = np.array([pair[1] for pair in pairs], np.int32)
+    value, byte_shift = np.empty(x.size, np.uint64), np.empty(x.size, np.int32)
+    kind = f"{'wide' if wide else 'narrow'}_{'truncate' if truncate else 'nearest'}"
+    each(plain(), f"integer_{kind}", x.size, as_bits(x), exponent, value, byte_shift)
+    for (one, e), v, q in zip(pairs, value.tolist(), byte_shift.tolist(), strict=True):
+        want = scaled(one, e, truncate) if math.isfinite(one) else 0
+        assert (v - 2**60) << 8 * q == want, (one, e)
+        assert 0 <= v < 2**61, (one, e)
+        assert wide or q == 0
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_scaled_ceiling_and_floor(up):
+    pairs = [(x, e) for x, e in halves_and_neighbours() if math.isfinite(x)]
+    pairs += random_pairs(2, 17)
+    pairs += [(x, 4 - math.frexp(x)[1]) for x, _ in random_pairs(3, 1)]
+    # The result has 17 bits at most where kernels use it.
+    pairs = [(x, e) for x, e in pairs if not x or math.frexp(x)[1] + e <= 17]
+    x = np.array([pair[0] for pair in pairs])
+    shift = np.array([pair[1] for pair in pairs], np.int32)
+    out = np.empty(x.size, np.uint64)
+    each(plain(), "ceiling" if up else "floor", x.size, as_bits(x), shift, out)
+    for (one, e), actual in zip(pairs, out.tolist(), strict=True):
+        exact = abs(Fraction(one)) * Fraction(2) ** e
+        assert actual == (math.ceil(exact) if up else math.floor(exact)), (one, e)
+
+
+def test_top_exponent_of_every_power_of_two():
+    x = np.ldexp(1.0, np.arange(-1074, 1024))
+    top = np.empty(x.size, np.int32)
+    for values in (x, np.nextafter(x, np.inf)[np.arange(-1074, 1024) > -1023]):
+        each(plain(), "top_exponent", values.size, as_bits(values), top)
+        assert top[: values.size].tolist() == (np.frexp(values)[1] - 1).tolist()
+    below = np.nextafter(x[1:], 0)
+    each(plain(), "top_exponent", below.size, as_bits(below), top)
+    assert top[: below.size].tolist() == list(range(-1074, 1023))
+
+
+# ---- Exponents ------------------------------------------------------------------
+
+
+def near_powers_of_four(limit):
+    """Return 64-bit values on both sides of every limit / 4^g."""
+    values = {1, 2, 3, 2**63, 2**64 - 1}
+    for g in range(-34, 105):
+        edge = limit >> 2 * g if g >= 0 else limit << -2 * g
+        values |= {edge - 1, edge, edge + 1}
+    rng = random.Random(limit)
+    values |= {rng.getrandbits(rng.randint(1, 64)) for _ in range(200)}
+    return sorted(v for v in values if 0 < v < 2**64)
+
+
+@pytest.mark.parametrize("n", range(2, 50))
+def test_largest_power_of_four(n):
+    limit = product_bound(n)
+    values = near_powers_of_four(limit)
+    g = np.empty(len(values), np.int32)
+    each(
+        plain(),
+        "power_of_four",
+        g.size,
+        np.array(values, np.uint64),
+        g,
+        *limit_words(n),
+    )
+    assert g.tolist() == [reference._largest_power_of_four(v, limit) for v in values]
+
+
+def vectors_of_all_kinds(seed):
+    """Return vectors of finite doubles, short and long, some of equal entries."""
+    rng = np.random.default_rng(seed)
+    vectors = [[0.0], [0.0, -0.0], [5e-324], [1.7976931348623157e308] * 3, [1.0] * 5000]
+    for _ in range(60):
+        k = int(rng.integers(1, 40))
+        x = random_entries(rng, k)
+        vectors.append(x.tolist())
+        near = np.ldexp(rng.standard_normal(k), int(rng.integers(-1060, 1000)))
+        vectors.append(near.tolist())
+        vectors.append([float(near[0])] * int(rng.integers(1, 3000)))
+    return vectors
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_line_exponents(n):
+    limit = product_bound(n)
+    w = reference.norm_width(limit)
+    vectors = vectors_of_all_kinds(n)
+    largest = np.array([max(map(abs, v)) for v in vectors])
+    tops = [reference._top_exponent(v) for v in vectors]
+    squares = np.array(
+        [
+            0 if e is None else reference._integer_norm(v, e, w)
+            for v, e in zip(vectors, tops, strict=True)
+        ],
+        np.uint64,
+    )
+    out = np.empty(len(vectors), np.int32)
+    for rule, exponent_of in enumerate(
+        (reference._norm_exponent, reference._legacy_exponent)
+    ):
+        args = as_bits(largest), squares, out, rule, w, *limit_words(n)
+        each(plain(), "line_exponent", out.size, *args)
+        assert out.tolist() == [exponent_of(v, limit) for v in vectors]
+
+
+@pytest.mark.parametrize("n", QUICK)
+def test_accurate_exponents(n):
+    limit = product_bound(n)
+    peaks = [0, *near_powers_of_four(limit)]
+    rng = np.random.default_rng(n)
+    x = np.abs(random_entries(rng, len(peaks)))
+    x[::7] = 0.0
+    out = np.empty(x.size, np.int32)
+    args = as_bits(x), np.array(peaks, np.uint64), out, *limit_words(n)
+    each(plain(), "accurate_exponent", out.size, *args)
+    for one, peak, actual in zip(x.tolist(), peaks, out.tolist(), strict=True):
+        g = reference._largest_power_of_four(max(peak, 1), limit)
+        shift = 5 - (math.frexp(one)[1] - 1)
+        assert actual == (shift + g - (g < 0) if one else 0), (one, peak)
+
+
+# ---- Words ----------------------------------------------------------------------
+
+
+def test_pack_takes_low_bytes():
+    rng = np.random.default_rng(1)
+    quads = rng.integers(-(2**31), 2**31, (500, 4), dtype=np.int32)
+    out = np.empty(500, np.uint32)
+    each(plain(), "packed", 500, quads, out)
+    assert np.array_equal(out.view(np.int8).reshape(-1, 4), quads.astype(np.int8))
+
+
+def test_dot4_takes_unsigned_bytes_by_signed_ones():
+    rng = np.random.default_rng(2)
+    unsigned = rng.choice([0, 1, 127, 128, 255], (500, 4)).astype(np.uint8)
+    signed = rng.choice([-128, -127, -1, 0, 127], (500, 4)).astype(np.int8)
+    c = rng.integers(-(2**20), 2**20, 500, dtype=np.int32)
+    out = np.empty(500, np.int32)
+    words = unsigned.view(np.uint32).ravel(), signed.view(np.uint32).ravel()
+    each(plain(), "dot4", 500, *words, c, out)
+    want = c + (unsigned.astype(np.int32) * signed).sum(axis=1)
+    assert np.array_equal(out, want)
+
+
+def test_bits_that_one_number_lies_above_another():
+    rng = random.Random(3)
+    cases = []
+    for _ in range(3000):
+        x, y = (rng.getrandbits(rng.randint(1, 64)) or 1 for _ in range(2))
+        shift = rng.choice([0, rng.randint(-70, 70), y.bit_length() - x.bit_length()])
+        cases.append((x, shift, y))
+        cases += [(x, s, x) for s in (-1, 0, 1)]
+        cases += [(x, s, x + 1) for s in (0, 1) if x + 1 < 2**64]
+    out = np.empty(len(cases), np.int32)
+    x, shift, y = zip(*cases, strict=True)
+    each(
+        plain(),
+        "bits_above",
+        out.size,
+        np.array(x, np.uint64),
+        np.array(shift, np.int32),
+        np.array(y, np.uint64),
+        out,
+    )
+    for (x, shift, y), actual in zip(cases, out.tolist(), strict=True):
+        ratio = Fraction(x, y) * Fraction(2) ** shift
+        # frexp's e: 2^(e - 1) <= ratio < 2^e.
+        e = x.bit_length() - y.bit_length() + shift
+        e += ratio >= Fraction(2) ** e
+        assert Fraction(2) ** (e - 1) <= ratio < Fraction(2) ** e
+        assert actual == (e if ratio > 1 else 0), (x, shift, y)
+
+
+# ---- One rounding ---------------------------------------------------------------
+
+
+def sizes_to_round(bits, seed):
+    """Return integers of at most `bits` bits: halves, their neighbours, anything."""
+    rng = random.Random(seed)
+    values = {0, 1, 2, 3, (1 << bits) - 1, 1 << (bits - 1)}
+    for _ in range(250):
+        values.add(rng.getrandbits(rng.randint(1, bits)))
+        values.add(rng.choice([1, 3]) << rng.randint(0, bits - 2))
+        # 54 bits that end in 1: a half of the last place, alone or with one bit below.
+        half = (rng.getrandbits(53) | 1 << 52) << 1 | 1
+        shift = rng.randint(0, max(0, bits - 54))
+        for tail in (0, 1, -1, 1 << (shift // 2)):
+            values.add((half << shift) + tail)
+        values.add(((1 << 54) - 1) << shift)  # a carry through the whole mantissa
+        # Sparse words: nothing between the leading bit and the last one.
+        values.add(1 << rng.randint(0, bits - 1) | 1 << rng.randint(0, bits - 1))
+    return sorted(v for v in values if 0 <= v < 1 << bits)
+
+
+def exponents_to_round(size, rng):
+    """Return mu + nu at which the result is normal, subnormal, tiny and too large."""
+    top = size.bit_length() - 1
+    tops = [0, 1, -1022, -1023, -1030, -1060, -1073, -1074, -1075, -1076, -1077, -1200]
+    tops += [1022, 1023, 1024, 1025, 5000, -5000, rng.randint(-1100, 1030)]
+    return [top - e for e in tops]
+
+
+def check_rounding(sizes, seed, run):
+    rng = random.Random(seed)
+    cases = [
+        (size, rng.random() < 0.5, e)
+        for size in sizes
+        for e in rng.sample(exponents_to_round(size, rng), 6)
+    ]
+    actual = run(cases).tolist()
+    for (size, negative, e), bits in zip(cases, actual, strict=True):
+        value = reference.round_to_double(-size if negative else size, -e)
+        assert bits == int(as_bits([value])[0]), (size, negative, e, value)
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_rounded(words):
+    def run(cases):
+        value = np.array(
+            [[c[0] >> 32 * i & 0xFFFFFFFF for i in range(words)] for c in cases],
+            np.uint32,
+        )
+        negative = np.array([c[1] for c in cases], np.uint8)
+        exponents = np.array([c[2] for c in cases], np.int64)
+        out = np.empty(len(cases), np.uint64)
+        each(plain(), f"rounded_{words}", out.size, value, negative, exponents, out)
+        return out
+
+    check_rounding(sizes_to_round(32 * words, words), words, run)
+
+
+def test_rounding_at_the_ends_of_the_range():
+    largest = (2**53 - 1) << 971
+    for size, exponents, want in (
+        (2**54 - 1, -970, math.inf),  # half a unit above the largest double
+        (2**55 - 3, -969, 1.7976931348623157e308),  # a little below that
+        (2**53 - 1, -971, float(largest)),
+        (1, 1074, 5e-324),
+        (1, 1075, 0.0),  # a tie with zero, the even one
+        (3, 1076, 5e-324),
+        (3, 1075, 1e-323),  # 1.5 units, to even
+        (5, 1075, 1e-323),  # 2.5 units, to even
+        (2**53 - 1, 1075, 2.0**-1022),  # carries into the normal range
+        (2**70 + 1, 1145, 5e-324),  # a tie and one bit far below
+        (1, 3000, 0.0),
+        (1, -3000, math.inf),
+    ):
+        value = np.array([size >> 32 * i & 0xFFFFFFFF for i in range(4)], np.uint32)
+        for negative in (0, 1):
+            out = np.empty(1, np.uint64)
+            args = value, np.array([negative], np.uint8), np.array([exponents])
+            each(plain(), "rounded_4", 1, *args, out)
+            assert out.tolist() == as_bits([-want if negative else want]).tolist(), size
+
+
+# ---- Reconstruction -------------------------------------------------------------
+
+
+def integers_to_rebuild(n):
+    """Return integers C' of the whole range -P/2 .. P/2 - 1."""
+    product, bound = modulus_product(n), product_bound(n)
+    rng = random.Random(n)
+    values = {0, bound, bound - 1, bound // 2, bound // 3, product // 2 - 1}
+    values |= {2**e + d for e in range(bound.bit_length()) for d in (-1, 0, 1)}
+    values |= {rng.randint(0, bound) for _ in range(100)}
+    values |= {
+        rng.randint(0, 1 << rng.randint(1, bound.bit_length())) for _ in range(50)
+    }
+    values |= {-v for v in values}
+    values.add(-product // 2)
+    return sorted(v for v in values if -product // 2 <= v < product // 2)
+
+
+def representatives(values, n, rng):
+    """Return int32 products: any that are congruent to the values, the ends too."""
+    products = np.empty((len(values), n), np.int32)
+    for index, p in enumerate(MODULI[:n]):
+        for row, value in enumerate(values):
+            low, high = -((2**31 + value % p) // p), (2**31 - 1 - value % p) // p
+            t = rng.choice([0, -1, low, high, rng.randint(low, high)])
+            products[row, index] = value % p + p * t
+    return products
+
+
+def rebuilt(products, n):
+    count, words = products.shape[0], product_words(n)
+    value, negative = np.empty((count, words), np.uint32), np.empty(count, np.uint8)
+    each(of((n, "norm", False)), "crt", count, products, value, negative)
+    sizes = [sum(w << 32 * i for i, w in enumerate(row)) for row in value.tolist()]
+    return [
+        -s if minus else s for s, minus in zip(sizes, negative.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_every_integer_comes_back_from_its_residues(n):
+    values = integers_to_rebuild(n)
+    assert rebuilt(representatives(values, n, random.Random(n)), n) == values
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_integers_out_of_range_wrap_to_the_balanced_interval(n):
+    product = modulus_product(n)
+    values = [
+        side * product // 2 + d for side in (-3, -1, 1, 3, 5) for d in (-2, -1, 0, 1, 2)
+    ]
+    products = representatives(values, n, random.Random(n))
+    assert rebuilt(products, n) == [balanced_residue(v, product) for v in values]
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_digits_at_their_ends(n):
+    # All digits smallest, all largest, and each alone: the sums of T at their ends.
+    product = modulus_product(n)
+    ends = [(-(p // 2), 0, (p - 1) // 2) for p in MODULI[:n]]
+    choices = [[end[i] for end in ends] for i in range(3)]
+    choices += [
+        [ends[i][side] if i == j else 0 for i in range(n)]
+        for j in range(n)
+        for side in (0, 2)
+    ]
+    rng = random.Random(n)
+    choices += [[rng.choice(end) for end in ends] for _ in range(50)]
+    values = [
+        balanced_residue(
+            sum(d * (product // p) for d, p in zip(ds, MODULI, strict=False)), product
+        )
+        for ds in choices
+    ]
+    assert rebuilt(representatives(values, n, rng), n) == values
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_reconstructed_is_the_integer_rounded_once(n):
+    bound = product_bound(n)
+    sizes = [v for v in sizes_to_round(bound.bit_length(), n) if v <= bound]
+    sizes = [*random.Random(n).sample(sizes, min(len(sizes), 250)), bound]
+
+    def run(cases):
+        values = [-size if negative else size for size, negative, _ in cases]
+        distinct = sorted(set(values))
+        rows = dict(
+            zip(distinct, representatives(distinct, n, random.Random(n)), strict=True)
+        )
+        products = np.array([rows[v] for v in values])
+        exponents = np.array([c[2] for c in cases], np.int64)
+        out = np.empty(len(cases), np.uint64)
+        args = products, exponents, out
+        each(of((n, "norm", False)), "reconstructed", len(cases), *args)
+        return out
+
+    check_rounding(sizes, n, run)

@@ -1,0 +1,144 @@
+"""NVRTC compiles every kernel for every architecture, and no FP64 unit is asked for.
+
+No GPU takes part: NVRTC comes as a package of the extra `test`.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import np_ozaki._kernels
+import pytest
+from np_ozaki._kernels.render import STAGES, source
+
+import np_ozaki
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is missing")
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+ORDINARY = (15, "norm", True)
+OTHERS = (
+    (14, "norm", False),
+    (20, "norm", True),
+    (15, "accurate", False),
+    (15, "legacy", False),
+    (2, "norm", False),
+    (49, "norm", True),
+)
+OF_MODULI = ("residues", "reduce", "reconstruct")
+"""Stages that the engine asks for with a variant."""
+
+FOLDER = Path(np_ozaki._kernels.__file__).parent
+
+
+def options():
+    """Return the engine's own flags; its module cannot be imported without CuPy."""
+    path = Path(np_ozaki.__file__).parent / "engines" / "cuda_device.py"
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "OPTIONS":
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path.name} defines no OPTIONS")
+
+
+def text_of(status, read_size, read, program):
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, size = read_size(program)
+    buffer = b" " * size
+    read(program, buffer)
+    return buffer.decode().rstrip("\0")
+
+
+def compiled(text, architecture):
+    """Return PTX and the compiler's log; the machine code is made, too."""
+    ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), b"text.cu", 0, None, None)
+    assert status == ok
+    # CuPy adds the last one by itself.
+    flags = [*options(), f"--gpu-architecture={architecture}", "-ftz=true"]
+    encoded = [flag.encode() for flag in flags]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
+    log = text_of(ok, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+    assert status == ok, log
+    ptx = text_of(ok, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+    status, size = nvrtc.nvrtcGetCUBINSize(program)
+    assert status == ok
+    assert size > 0
+    nvrtc.nvrtcDestroyProgram(program)
+    return ptx, log
+
+
+def double_instructions(ptx):
+    """Return the instructions of a PTX text that touch FP64 numbers."""
+    code = re.sub(r"//.*", "", ptx)
+    return sorted(set(re.findall(r"^\s*(?:@\S+\s+)?([a-z][\w.]*\.f64\S*)", code, re.M)))
+
+
+def check(stage, variant, architecture):
+    text = source(stage, variant if stage in OF_MODULI else None)
+    ptx, log = compiled(text, architecture)
+    assert f".target {architecture}" in ptx
+    kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
+    assert sorted(re.findall(r"\.entry (\w+)\(", ptx)) == sorted(kernels)
+    assert double_instructions(ptx) == []
+    # A constant of a header that one stage does not use is no fault.
+    assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
+
+
+def slow_unless(quick, *values):
+    return pytest.param(*values, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_for_every_architecture(stage, architecture):
+    check(stage, ORDINARY, architecture)
+
+
+@pytest.mark.parametrize(
+    ("variant", "architecture"),
+    [
+        slow_unless(
+            architecture == "sm_90a" or (architecture == "sm_75" and variant[0] < 20),
+            variant,
+            architecture,
+        )
+        for variant in OTHERS
+        for architecture in ARCHITECTURES
+    ],
+)
+@pytest.mark.parametrize("stage", OF_MODULI)
+def test_every_kind_of_variant(stage, variant, architecture):
+    check(stage, variant, architecture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", range(2, 50))
+@pytest.mark.parametrize("stage", OF_MODULI)
+def test_every_number_of_moduli(stage, n):
+    check(stage, (n, "norm", True), "sm_90a")
+
+
+def test_every_source_file_is_compiled():
+    files = {path.stem for path in FOLDER.glob("*.cu")}
+    assert files == set(STAGES)
+    assert set(OF_MODULI) < set(STAGES)
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("x[0] * x[1]", "mul.f64"),
+        ("x[0] > x[1]", "setp"),
+        ("(double)(int)threadIdx.x", "cvt"),
+        ("fma(x[0], x[1], x[2])", "fma"),
+    ],
+)
+def test_fp64_arithmetic_is_noticed(code, found):
+    text = f'extern "C" __global__ void f(double* x) {{ x[3] = {code}; }}'
+    ptx, _ = compiled(text, "sm_90a")
+    assert any(found.split(".")[0] in x for x in double_instructions(ptx))
+
+
+def test_faulty_text_is_refused_with_its_log():
+    with pytest.raises(AssertionError, match="undefined"):
+        compiled("__global__ void f() { nothing(); }", "sm_75")
