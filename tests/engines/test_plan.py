@@ -84,10 +84,9 @@ def test_products_of_one_tile_stay_below_two_gigabytes(host):
 
 
 def test_operands_on_the_host_come_in_several_panels():
-    whole = choose_cuda_tiles(1, 8192, 8192, 8192, num_planes=15, budget=1 << 40)
-    panels = choose_cuda_tiles(
-        1, 8192, 8192, 8192, num_planes=15, budget=1 << 40, host=True
-    )
+    sizes = {"batch": 1, "m": 1024, "n": 16384, "k": 8192, "num_planes": 15}
+    whole = choose_cuda_tiles(**sizes, budget=1 << 40)
+    panels = choose_cuda_tiles(**sizes, budget=1 << 40, host=True)
     assert panels.n < whole.n
     assert panels.m == whole.m
     assert panels.workspace_bytes > 16 * (panels.m + panels.n) * 8192

@@ -18,10 +18,6 @@ WORDS = (1, 2, 4, 5, 13)
 _PLAIN = """
 #define EACH for (int64 i = 0; i < count; ++i)
 
-extern "C" void each_balanced(int64 count, const int* s, int* r, int64 p) {
-  EACH r[i] = balanced(MAGIC_BITS + s[i], (float)p, 1.0f / (float)p) - MAGIC_BITS;
-}
-
 template <bool wide, bool truncate>
 void each_integer(int64 count, const uint64* x, const int* exponent, uint64* value,
                   int* byte_shift) {
@@ -37,6 +33,22 @@ INTEGERS(each_integer_narrow_nearest, false, false)
 INTEGERS(each_integer_narrow_truncate, false, true)
 INTEGERS(each_integer_wide_nearest, true, false)
 INTEGERS(each_integer_wide_truncate, true, true)
+
+extern "C" void each_is_plain(int64 count, const uint64* x, const int* exponent,
+                              uint8* out) {
+  EACH out[i] = is_plain(x[i], exponent[i]);
+}
+
+extern "C" void each_plain_integer(int64 count, const uint64* x, const int* exponent,
+                                   uint64* value, int64 truncate) {
+  EACH value[i] = truncate ? plain_integer<true>(x[i], exponent[i])
+                           : plain_integer<false>(x[i], exponent[i]);
+}
+
+extern "C" void each_normal_ceiling(int64 count, const uint64* x, const int* e,
+                                    uint64* out, int64 w) {
+  EACH out[i] = normal_ceiling(x[i], e[i], w);
+}
 
 extern "C" void each_ceiling(int64 count, const uint64* x, const int* shift,
                              uint64* out) {
@@ -100,13 +112,24 @@ _OF_VARIANT = """
 
 extern "C" void each_crt(int64 count, const int* products, uint32* value,
                          uint8* negative) {
-  EACH negative[i] = crt(products + NUM_MODULI * i, value + WORDS * i);
+  EACH negative[i] = crt(products + NUM_MODULI * i, value + VALUE_WORDS * i);
 }
 
 extern "C" void each_reconstructed(int64 count, const int* products,
                                    const int64* exponents, uint64* out) {
   EACH out[i] = reconstructed(products + NUM_MODULI * i, exponents[i]);
 }
+
+extern "C" void each_balanced(int64 count, const int* s, int8* r, int64 l) {
+  const float p = (float)modulus(l);
+  EACH r[i] = (int8)balanced(bias(l) + s[i], p, 1.0f / p, quotients(l));
+}
+
+extern "C" void each_digit(int64 count, const int* c, uint32* out, int64 l) {
+  EACH out[i] = digit(c[i], l);
+}
+
+extern "C" int value_words() { return VALUE_WORDS; }
 
 extern "C" void each_reduced(int64 count, const int* c, int* out, int64 l) {
   EACH out[i] = reduced(c[i], l);

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import simt
 from loops import WORDS, each, of, plain
-from np_ozaki._kernels.render import limit_words, product_words
+from np_ozaki._kernels.render import limit_words
+from test_render import sums_of, tables
 
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
@@ -31,7 +32,6 @@ QUICK = (2, 3, 6, 15, 16, 20, 33, 49)
 COUNTS = [
     pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in range(2, 50)
 ]
-STATED_BOUND = math.floor(2**18.1)  # of `balanced`
 
 
 def as_bits(values):
@@ -55,17 +55,29 @@ def balanced_mod(values, p):
 # ---- Residues -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("p", MODULI)
-def test_balanced_on_all_of_its_range(p):
-    s = np.arange(-STATED_BOUND, STATED_BOUND + 1, dtype=np.int32)
-    r = np.empty_like(s)
-    each(plain(), "balanced", s.size, s, r, p)
-    if p == 256:
-        # A half may go either way, so 128 is as good as -128.
-        assert np.array_equal((s - r) % p, np.zeros_like(s))
-        assert np.abs(r).max() <= 128
-    else:
-        assert np.array_equal(r, balanced_mod(s, p))
+def reachable_sums(variant, index):
+    """Return the least and the largest sum that `balanced` meets for a modulus."""
+    t, n = tables(variant), variant[0]
+    sums = [
+        sums_of([t["powers_low"][index], t["powers_high"][index]], t["offset"][index]),
+        sums_of([t["powers_low"][index]], t["reduce_offset"][index]),
+    ]
+    for at in range(index, len(t["wide_low"]), n):
+        sums.append(
+            sums_of([t["wide_low"][at], t["wide_high"][at]], t["wide_offset"][at])
+        )
+    return min(low for low, _ in sums), max(high for _, high in sums)
+
+
+@pytest.mark.parametrize("variant", [(15, "norm", False), (49, "accurate", False)])
+def test_balanced_on_every_sum_that_bytes_can_make(variant):
+    for index, p in enumerate(MODULI[: variant[0]]):
+        low, high = reachable_sums(variant, index)
+        s = np.arange(low, high + 1, dtype=np.int32)
+        r = np.empty(s.size, np.int8)
+        each(of(variant), "balanced", s.size, s, r, index)
+        if p != 256:  # which needs no division
+            assert np.array_equal(r, balanced_mod(s, p)), p
 
 
 @pytest.mark.parametrize("n", COUNTS)
@@ -468,9 +480,10 @@ def representatives(values, n, rng):
 
 
 def rebuilt(products, n):
-    count, words = products.shape[0], product_words(n)
+    library = of((n, "norm", False))
+    count, words = products.shape[0], library.value_words()
     value, negative = np.empty((count, words), np.uint32), np.empty(count, np.uint8)
-    each(of((n, "norm", False)), "crt", count, products, value, negative)
+    each(library, "crt", count, products, value, negative)
     sizes = [sum(w << 32 * i for i, w in enumerate(row)) for row in value.tolist()]
     return [
         -s if minus else s for s, minus in zip(sizes, negative.tolist(), strict=True)
@@ -491,6 +504,20 @@ def test_integers_out_of_range_wrap_to_the_balanced_interval(n):
     ]
     products = representatives(values, n, random.Random(n))
     assert rebuilt(products, n) == [balanced_residue(v, product) for v in values]
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_digits_of_products(n):
+    product = modulus_product(n)
+    rng = np.random.default_rng(n)
+    c = rng.integers(-(2**31), 2**31, 5000).astype(np.int32)
+    c[:4] = -(2**31), 2**31 - 1, 0, -1
+    for index, p in enumerate(MODULI[:n]):
+        out = np.empty(c.size, np.uint32)
+        each(of((n, "norm", False)), "digit", c.size, c, out, index)
+        factor = pow(product // p, -1, p)
+        assert not ((out - c.astype(np.int64) * factor) % p).any(), p
+        assert out.max() < 2**18
 
 
 @pytest.mark.parametrize("n", COUNTS)

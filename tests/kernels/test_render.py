@@ -1,6 +1,8 @@
 """The generated constants, and the bounds that the kernels' text relies on."""
 
 import functools
+import math
+import random
 import re
 
 import pytest
@@ -11,7 +13,6 @@ from np_ozaki._kernels.render import (
     is_wide,
     limit_words,
     magnitude_bits,
-    product_words,
     source,
 )
 
@@ -25,7 +26,6 @@ from np_ozaki.numerics.moduli import (
 
 SCALINGS = ("norm", "accurate", "legacy")
 COUNTS = range(2, 50)
-BALANCED_BOUND = 2**18.1  # stated at `balanced`, attacked in test_arithmetic
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def tables(variant):
         r"HD constexpr \w+ (\w+)\(int i\) \{\n  constexpr \w+ table\[\] = \{([^}]*)\}",
         text,
     ):
-        found[name] = [int(x.rstrip("u")) for x in body.split(", ")]
+        found[name] = [int(x.rstrip("u").removesuffix(".0f")) for x in body.split(", ")]
     for name, value in re.findall(r"#define (\w+) (\d+)u?$", text, re.MULTILINE):
         found[name] = int(value)
     return found
@@ -65,23 +65,26 @@ def sums_of(words, offset):
 @pytest.mark.parametrize("n", COUNTS)
 def test_tables_say_what_their_names_say(n):
     t = tables((n, "norm", False))
-    product, words = modulus_product(n), product_words(n)
-    assert (t["NUM_MODULI"], t["WORDS"]) == (n, words)
+    product, words = modulus_product(n), t["SUM_WORDS"]
+    assert t["NUM_MODULI"] == n
     assert t["modulus"] == list(MODULI[:n])
     for i, p in enumerate(MODULI[:n]):
         inverse = pow(product // p, -1, p)
         low, high = signed_bytes(t["powers_low"][i]), signed_bytes(t["powers_high"][i])
         assert low + high == [balanced_residue(2 ** (8 * j), p) for j in range(8)]
         assert t["offset"][i] == balanced_residue(-(2**60), p)
-        assert signed_bytes(t["digit_powers"][i]) == [
-            balanced_residue(inverse * 2 ** (8 * j), p) for j in range(4)
-        ]
-        assert t["digit_offset"][i] == balanced_residue(-inverse * 2**31, p)
+        digits = [t["digit_powers"][i] >> 8 * j & 0xFF for j in range(4)]
+        assert digits == [inverse * 2 ** (8 * j) % p for j in range(4)]
+        assert t["digit_offset"][i] == -inverse * 2**31 % p
         assert t["reduce_offset"][i] == balanced_residue(-(2**31), p)
-        weight = t["weight_word"][i * words : (i + 1) * words]
-        assert sum(w << 32 * j for j, w in enumerate(weight)) == product // p
-    assert sum(w << 32 * j for j, w in enumerate(t["product_word"])) == product
+    for i in range(0, n, 2):
+        weight = t["weight_word"][i // 2 * words : (i // 2 + 1) * words]
+        pair = math.prod(MODULI[i : min(i + 2, n)])
+        assert sum(w << 32 * j for j, w in enumerate(weight)) == product // pair
+    minus = sum(w << 32 * j for j, w in enumerate(t["minus_product_word"]))
+    assert minus == -product % 2 ** (32 * t["VALUE_WORDS"])
     assert sum(w << 32 * j for j, w in enumerate(t["half_word"])) == product // 2
+    assert product < 2 ** (32 * t["VALUE_WORDS"] - 1)
 
 
 @pytest.mark.parametrize("n", COUNTS)
@@ -101,41 +104,56 @@ def test_wide_tables_reach_as_far_as_integers_do(n, scaling):
 
 
 @pytest.mark.parametrize("n", COUNTS)
-def test_sums_stay_in_the_range_of_balanced(n):
+def test_sums_stay_among_the_floats_that_are_integers(n):
     # The tables of "accurate" go furthest.
     t = tables((n, "accurate", False))
     for i, p in enumerate(MODULI[:n]):
+        start = 2**23 + t["bias"][i] - 0x4B000000
+        assert start % (256 * p // math.gcd(256, p)) == 0
+        assert t["quotients"][i] == 3 * 2**22 + start // p
         sums = [
             sums_of([t["powers_low"][i], t["powers_high"][i]], t["offset"][i]),
-            sums_of([t["digit_powers"][i]], t["digit_offset"][i]),
             sums_of([t["powers_low"][i]], t["reduce_offset"][i]),
         ]
         for at in range(i, len(t["wide_low"]), n):
             words = [t["wide_low"][at], t["wide_high"][at]]
             sums.append(sums_of(words, t["wide_offset"][at]))
-        assert max(abs(s) for pair in sums for s in pair) < BALANCED_BOUND, p
+        for low, high in sums:
+            assert 2**23 <= start + low
+            assert start + high < 2**24
 
 
 @pytest.mark.parametrize("n", COUNTS)
-def test_quotient_is_never_too_large_and_at_most_one_too_small(n):
-    t, product, words = tables((n, "norm", False)), modulus_product(n), product_words(n)
-    digits = [((p - 1) // 2 + p, product // p) for p in MODULI[:n]]
-    largest = product - 1 + sum(d * weight for d, weight in digits)
-    assert largest < 2 ** (32 * words)
+def test_quotient_is_right_or_one_less_where_its_fraction_says_so(n):
+    t, product = tables((n, "norm", False)), modulus_product(n)
+    largest = sum((4 * 255 * 255 + 255) * (product // p) for p in MODULI[:n])
+    assert largest + product < 2 ** (32 * t["SUM_WORDS"])
+    # A pair of digits fits a word, and a word's sum of all pairs fits 64 bits.
+    pairs = -(-n // 2)
+    assert 2 * (4 * 255 * 255 + 255) * 256 < 2**27
+    assert pairs * 2**27 * 2**32 + 2**33 < 2**64
 
     def quotient(total):
-        if t["PRODUCT"]:
-            # The sum is one word: the text divides it.
-            assert (t["PRODUCT"], words) == (product, 1)
-            return total // product
-        top = total >> t["QUOTIENT_SHIFT"]
+        top = (total >> t["TOP_SHIFT"]) + t["TOP_HALF"]
         assert top < 2**32
-        return top * t["QUOTIENT_FACTOR"] >> 32 >> 23
+        scaled = top * t["QUOTIENT_FACTOR"]
+        return scaled >> t["QUOTIENT_SHIFT"], scaled >> (t["QUOTIENT_SHIFT"] - 5) & 31
 
-    # The estimate grows with the sum, so the ends of each multiple of P are enough.
-    for q in range(largest // product + 1):
-        assert q - 1 <= quotient(q * product) <= q
-        assert quotient(min((q + 1) * product - 1, largest)) in {q - 1, q}
+    half = product // 2
+    rng = random.Random(n)
+    steps = {0, 1, product // 2**12, product // 40, product // 33, product // 31}
+    for q in {*range(40), *(rng.randrange(largest // product) for _ in range(2000))}:
+        for step in steps:
+            for total in (
+                q * product - half + step,
+                (q + 1) * product - half - 1 - step,
+            ):
+                if not 0 <= total <= largest:
+                    continue
+                right = (total + half) // product
+                found, fraction = quotient(total)
+                assert found in {right - 1, right}
+                assert found == right or fraction == 31
 
 
 @pytest.mark.parametrize("n", COUNTS)
