@@ -1,6 +1,8 @@
 // Stage residues: scaled integers, and their balanced residues as planes of bytes.
 #include "lines.cuh"
 
+// Unrolled, constants are part of the code; with many moduli NVRTC takes too long.
+const int UNROLLED = WIDE ? 1 : NUM_MODULI;
 const int FIRST_LOOK_BITS = 7;  // of the plane floor(|x| 2^(6 - e)) of a certificate
 
 // The residue of a scaled integer (with its offset) modulo p of index l: its low byte.
@@ -38,7 +40,7 @@ struct Residues {
       for (int i = 0; i < GROUP; ++i)
         value[i] = scaled_integer<WIDE, TRUNCATE>(bits[i], exponent, &byte_shift[i]);
     }
-#pragma unroll
+#pragma unroll UNROLLED
     for (int l = 0; l < NUM_MODULI; ++l) {
 #pragma unroll
       for (int i = 0; i < GROUP; ++i) bytes[i] = residue(value[i], byte_shift[i], l);
