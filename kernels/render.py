@@ -157,6 +157,34 @@ def _table(kind: str, name: str, values: list[int], suffix: str = "") -> str:
     )
 
 
+def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
+    """Return the tables of residues for integers cut by 8 q bits, to be looked up."""
+    rows = [(q, p) for q in range(shifts) for p in moduli]
+    starts = [
+        _bias(p, shifts)[0] + balanced_residue(-(2 ** (_OFFSET_BITS + 8 * q)), p)
+        for q, p in rows
+    ]
+    tables: list[tuple[str, str, list[str]]] = [
+        ("uint32", "wide_low", [f"{_powers(p, q)}u" for q, p in rows]),
+        ("uint32", "wide_high", [f"{_powers(p, q + 4)}u" for q, p in rows]),
+        ("int", "wide_start", [str(x) for x in starts]),
+        ("float", "wide_modulus", [f"{p}.0f" for p in moduli]),
+        ("float", "wide_inverse", [f"1.0f / {p}.0f" for p in moduli]),
+        ("float", "wide_quotients", [f"{_bias(p, shifts)[1]}.0f" for p in moduli]),
+    ]
+    lines = [
+        f"DEVICE_TABLE {kind} {name}[] = {{{', '.join(values)}}};"
+        for kind, name, values in tables
+    ]
+    return [
+        "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries; starts",
+        "// are bias and offset.",
+        "#if WIDE",
+        *lines,
+        "#endif",
+    ]
+
+
 def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
     """Return the constants of reconstruct.cuh."""
     product = math.prod(moduli)
@@ -245,36 +273,7 @@ def constants(variant: Variant) -> str:
         _table(
             "int", "offset", [balanced_residue(-(2**_OFFSET_BITS), p) for p in moduli]
         ),
-        "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries.",
-        "#if WIDE",
-        *(
-            f"DEVICE_TABLE {kind} {name}[] = {_flat(values, suffix)};"
-            for kind, name, values, suffix in (
-                (
-                    "uint32",
-                    "wide_low",
-                    [_powers(p, q) for q in range(shifts) for p in moduli],
-                    "u",
-                ),
-                (
-                    "uint32",
-                    "wide_high",
-                    [_powers(p, q + 4) for q in range(shifts) for p in moduli],
-                    "u",
-                ),
-                (
-                    "int",
-                    "wide_offset",
-                    [
-                        balanced_residue(-(2 ** (_OFFSET_BITS + 8 * q)), p)
-                        for q in range(shifts)
-                        for p in moduli
-                    ],
-                    "",
-                ),
-            )
-        ),
-        "#endif",
+        *_wide_tables(moduli, shifts),
         "// c + 2^31 is taken as four bytes: to reduce c,",
         _table("int", "reduce_offset", [balanced_residue(-(2**31), p) for p in moduli]),
         *_reconstruction(moduli),

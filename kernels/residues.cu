@@ -7,18 +7,19 @@ const int FIRST_LOOK_BITS = 7;  // of the plane floor(|x| 2^(6 - e)) of a certif
 
 // The residue of a scaled integer (with its offset) modulo p of index l: its low byte.
 DEVICE int residue(uint64 value, int byte_shift, int l) {
-  const int p = modulus(l);
+  // An int8 is a balanced residue modulo 256, the first modulus, by itself.
   uint32 low = (uint32)value, high = (uint32)(value >> 32);
 #if WIDE
   int row = byte_shift * NUM_MODULI + l;
-  int sum = dot4(low, wide_low[row], bias(l) + wide_offset[row]);
+  int sum = dot4(low, wide_low[row], wide_start[row]);
   sum = dot4(high, wide_high[row], sum);
+  return l ? balanced(sum, wide_modulus[l], wide_inverse[l], wide_quotients[l]) : sum;
 #else
+  const float p = (float)modulus(l);
   int sum = dot4(low, powers_low(l), bias(l) + offset(l));
   sum = dot4(high, powers_high(l), sum);
+  return l ? balanced(sum, p, 1.0f / p, quotients(l)) : sum;
 #endif
-  // An int8 is a balanced residue modulo 256 by itself.
-  return p == 256 ? sum : balanced(sum, (float)p, 1.0f / (float)p, quotients(l));
 }
 
 struct Residues {

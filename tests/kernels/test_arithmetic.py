@@ -63,9 +63,8 @@ def reachable_sums(variant, index):
         sums_of([t["powers_low"][index]], t["reduce_offset"][index]),
     ]
     for at in range(index, len(t["wide_low"]), n):
-        sums.append(
-            sums_of([t["wide_low"][at], t["wide_high"][at]], t["wide_offset"][at])
-        )
+        offset = t["wide_start"][at] - t["bias"][index]
+        sums.append(sums_of([t["wide_low"][at], t["wide_high"][at]], offset))
     return min(low for low, _ in sums), max(high for _, high in sums)
 
 

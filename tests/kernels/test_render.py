@@ -33,12 +33,9 @@ def tables(variant):
     """Return every table and macro of the constants' text by name."""
     text = constants(variant)
     found = {}
-    for name, body in re.findall(
-        r"(?:constexpr \w+ table|DEVICE_TABLE \w+ (\w+))\[\] = \{([^}]*)\}", text
-    ):
-        if not name:
-            continue
-        found[name] = [int(x.rstrip("u")) for x in body.split(", ")]
+    for name, body in re.findall(r"DEVICE_TABLE \w+ (\w+)\[\] = \{([^}]*)\}", text):
+        parts = [x.rstrip("u").removesuffix(".0f") for x in body.split(", ")]
+        found[name] = [int(x.removeprefix("1.0f / ")) for x in parts]
     for name, body in re.findall(
         r"HD constexpr \w+ (\w+)\(int i\) \{\n  constexpr \w+ table\[\] = \{([^}]*)\}",
         text,
@@ -98,7 +95,11 @@ def test_wide_tables_reach_as_far_as_integers_do(n, scaling):
             at = q * n + i
             words = signed_bytes(t["wide_low"][at]) + signed_bytes(t["wide_high"][at])
             assert words == [balanced_residue(2 ** (8 * (q + j)), p) for j in range(8)]
-            assert t["wide_offset"][at] == balanced_residue(-(2 ** (60 + 8 * q)), p)
+            offset = balanced_residue(-(2 ** (60 + 8 * q)), p)
+            assert t["wide_start"][at] == t["bias"][i] + offset
+    if rows:
+        assert t["wide_modulus"] == t["wide_inverse"] == t["modulus"]
+        assert t["wide_quotients"] == t["quotients"]
     # A' below 2^bits may be one bit of a subnormal, shifted all the way.
     assert (magnitude_bits(n, scaling) - 1) // 8 < rows
 
@@ -117,7 +118,7 @@ def test_sums_stay_among_the_floats_that_are_integers(n):
         ]
         for at in range(i, len(t["wide_low"]), n):
             words = [t["wide_low"][at], t["wide_high"][at]]
-            sums.append(sums_of(words, t["wide_offset"][at]))
+            sums.append(sums_of(words, t["wide_start"][at] - t["bias"][i]))
         for low, high in sums:
             assert 2**23 <= start + low
             assert start + high < 2**24
