@@ -177,8 +177,8 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
         for kind, name, values in tables
     ]
     return [
-        "// The same for integers cut by 8 q bits, rows q of NUM_MODULI entries; starts",
-        "// are bias and offset.",
+        "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries, where",
+        "// starts are bias and offset.",
         "#if WIDE",
         *lines,
         "#endif",

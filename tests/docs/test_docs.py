@@ -35,7 +35,11 @@ def name_of(path):
 
 
 HAS_CUPY = importlib.util.find_spec("cupy") is not None
-WITH_CUPY = {"np_ozaki.engines.cuda_copies", "np_ozaki.engines.cuda_device"}
+WITH_CUPY = {
+    "np_ozaki.engines.cuda_bench",
+    "np_ozaki.engines.cuda_copies",
+    "np_ozaki.engines.cuda_device",
+}
 """Modules that cannot be imported without CuPy."""
 
 MODULES = [
