@@ -275,7 +275,7 @@ def matmul_arrays(
         result = out
     else:
         _check_out(out, shape, type(a))
-        result = np.empty_like(a, shape=shape, order="C")
+        result = _empty(a, shape)
     stacked = result.reshape(math.prod(batch), *core)
     info, outcome = product(
         _stack(left, batch), _stack(right, batch), stacked, route=route, options=options
@@ -288,6 +288,14 @@ def matmul_arrays(
     if not direct:
         np.copyto(out, result, casting="same_kind")
     return out, info
+
+
+def _empty(like: Array, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return an uninitialised array of the operands' kind."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape)
+    # CuPy takes an empty shape for none given.
+    return np.empty_like(like, shape=shape or (1,), order="C").reshape(shape)
 
 
 def _can_write(

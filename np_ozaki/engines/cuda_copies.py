@@ -229,6 +229,7 @@ class Copies:
     def __init__(self) -> None:
         self._results: deque[tuple[Any, cupy.cuda.Event]] = deque()
         self._pending: tuple[Any, Array, cupy.cuda.Event] | None = None
+        self.used: set[str] = set()
 
     def source(self, x: Any) -> _Source:
         """Return the way of an operand to the device."""
@@ -236,6 +237,7 @@ class Copies:
 
     def upload(self, source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
         """Queue the copy of (batch, rows, columns) to the same shape, C-contiguous."""
+        self.used.add("in")
         kind = runtime.memcpyHostToDevice
         pinned = _as_pinned_rows(source)
         if pinned is not None:
@@ -284,6 +286,7 @@ class Copies:
         tile, out, written = self._pending
         self._pending = None
         stream = _stream("out")
+        self.used.add("out")
         stream.wait_event(written)
         self._download(tile, out, stream)
         self._results.append((tile.reshape(-1), _event(stream)))
@@ -317,5 +320,5 @@ class Copies:
     def abandon(self) -> None:
         """Let nothing be freed that a copy still uses, finished or not."""
         current = cupy.cuda.get_current_stream()
-        for direction in ("in", "out"):
+        for direction in self.used:
             current.wait_event(_event(_stream(direction)))

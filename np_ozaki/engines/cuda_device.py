@@ -195,7 +195,7 @@ class CupyDevice:
         args: tuple[Any, ...],
         shared: int = 0,
     ) -> None:
-        """Queue a kernel; ints are passed as int64, structured arrays by value."""
+        """Queue a kernel; ints go as int64, host arrays by value."""
         key = (stage, variant, kernel)
         function = self._kernels.get(key)
         if function is None:

@@ -13,17 +13,23 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant
 
-__all__ = ["Device", "Facts", "Operands"]
+__all__ = ["Device", "Facts", "Operands", "structure"]
 
-_OPERAND = np.dtype(
-    [
-        (x, "u8" if x == "data" else "i8")
-        for x in ("data", "batch_stride", "line_stride", "k_stride", "lines", "k")
-    ]
-)
-_FACTS = np.dtype(
-    [(x, "u8") for x in ("largest", "squares", "norms", "special", "exponents")]
-)
+
+def structure(*fields: int) -> NDArray[np.int64]:
+    """Return a C structure of 64-bit fields: kernels get host arrays by value.
+
+    Parameters
+    ----------
+    *fields : int
+        In the order of the kernels' header; addresses and strides alike.
+
+    Returns
+    -------
+    ndarray of int64
+        Plain, because CuPy takes long to describe structured arrays.
+    """
+    return np.array(fields, dtype=np.int64)
 
 
 class Device(Protocol):
@@ -79,7 +85,7 @@ class Device(Protocol):
         args: tuple[Any, ...],
         shared: int = 0,
     ) -> None:
-        """Queue a kernel; ints are passed as int64, structured arrays by value."""
+        """Queue a kernel; ints go as int64, host arrays (`structure`) by value."""
         ...
 
     def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
@@ -125,7 +131,7 @@ class Facts:
         rows = [base + 8 * (i * size + self.first) for i in range(3)]
         special = base + 8 * 3 * size
         small = [special + 4 * self.first, special + 4 * (size + self.first)]
-        return np.array((*rows, *small), dtype=_FACTS)
+        return structure(*rows, *small)
 
     def part(self, lines: slice) -> Facts:
         """Return the facts of some lines of a single matrix."""
@@ -158,7 +164,7 @@ class Operands:
         """Return the kernels' view."""
         strides = (s // 8 for s in self.x.strides)
         pointer = self.device.pointer(self.x)
-        return np.array((pointer, *strides, *self.x.shape[1:]), dtype=_OPERAND)
+        return structure(pointer, *strides, *self.x.shape[1:])
 
     def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
         """Return a part of every matrix."""

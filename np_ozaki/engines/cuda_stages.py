@@ -5,6 +5,7 @@ Structures here mirror those of the kernels' headers, field by field.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -13,39 +14,12 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant, limit_words
 from np_ozaki.engines.cuda_accurate import replace_exponents
-from np_ozaki.engines.cuda_lines import Device, Facts, Operands
+from np_ozaki.engines.cuda_lines import Device, Facts, Operands, structure
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.plan import choose_cuda_tiles, padded
 
 __all__ = ["Stages"]
-
-_PLANES = np.dtype(
-    [("data", "u8"), ("plane_stride", "i8"), ("lines_padded", "i8"), ("k_padded", "i8")]
-)
-_RULE = np.dtype(
-    [("rule", "i4"), ("w", "i4"), ("limit_bits", "i4"), ("limit_top", "u8")],
-    align=True,
-)
-_PRODUCTS = np.dtype(
-    [
-        ("data", "u8"),
-        ("plane_stride", "i8"),
-        ("batch_stride", "i8"),
-        ("row_stride", "i8"),
-    ]
-)
-_RESULT = np.dtype(
-    [
-        ("data", "u8"),
-        ("batch_stride", "i8"),
-        ("row_stride", "i8"),
-        ("column_stride", "i8"),
-        ("batch", "i8"),
-        ("rows", "i8"),
-        ("columns", "i8"),
-    ]
-)
 
 _RULES = {"norm": 0, "accurate": 0, "legacy": 1}
 _THREADS = 256
@@ -120,9 +94,7 @@ class Stages:
 
     def rule(self, num_moduli: int, scaling: str) -> NDArray[Any]:
         """Return what kernels must know to make exponents."""
-        bits, top = limit_words(num_moduli)
-        w = norm_width(product_bound(num_moduli))
-        return np.array((_RULES[scaling], w, bits, top), dtype=_RULE)
+        return _rule(num_moduli, scaling)
 
     def _new_facts(self, operand: Operands) -> Facts:
         batch, lines, _ = operand.x.shape
@@ -214,7 +186,7 @@ class Stages:
     def _planes_struct(self, planes: Any) -> NDArray[Any]:
         _, batch, lines, k = planes.shape
         pointer = self.device.pointer(planes)
-        return np.array((pointer, batch * lines * k, lines, k), dtype=_PLANES)
+        return structure(pointer, batch * lines * k, lines, k)
 
     def queue_planes(
         self,
@@ -370,11 +342,9 @@ class Stages:
         batch, m, n = out.shape
         grid, width = self.entry_grid(batch, m, n)
         strides = (s // 4 for s in products.strides[:3])
-        source = np.array((self.device.pointer(products), *strides), dtype=_PRODUCTS)
-        result = np.array(
-            (self.device.pointer(out), *(s // 8 for s in out.strides), batch, m, n),
-            dtype=_RESULT,
-        )
+        source = structure(self.device.pointer(products), *strides)
+        strides = (s // 8 for s in out.strides)
+        result = structure(self.device.pointer(out), *strides, batch, m, n)
         args = (
             source,
             left.struct(),
@@ -398,6 +368,15 @@ class Stages:
             "certificate", "widen", self.flat_grid(count), (products, wide, count)
         )
         return wide
+
+
+@functools.lru_cache(maxsize=256)
+def _rule(num_moduli: int, scaling: str) -> NDArray[np.int64]:
+    bits, top = limit_words(num_moduli)
+    w = norm_width(product_bound(num_moduli))
+    # Three 32-bit fields and padding, then one of 64 bits without a sign.
+    signed = top - (1 << 64) if top >> 63 else top
+    return structure(_RULES[scaling] | w << 32, bits, signed)
 
 
 def _spread_bytes(k: int) -> int:

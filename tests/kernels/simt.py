@@ -62,9 +62,9 @@ def library(stage: str, variant: Variant | None = None) -> ctypes.CDLL:
 
 
 def _value(argument: Any) -> Any:
-    """Return a ctypes object that holds the argument as the kernel takes it."""
-    if isinstance(argument, np.ndarray) and argument.dtype.names:
-        return ctypes.create_string_buffer(argument.tobytes())
+    """Return a ctypes object that holds the argument: bytes are a structure."""
+    if isinstance(argument, bytes):
+        return ctypes.create_string_buffer(argument)
     if isinstance(argument, np.ndarray):
         return ctypes.c_void_p(argument.ctypes.data)
     return ctypes.c_int64(int(argument))
