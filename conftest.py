@@ -1,5 +1,6 @@
 """Hypothesis profiles, the GPU gate, and a clean state around every test."""
 
+import functools
 import os
 import warnings
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import np_ozaki
+from np_ozaki.engines import choice
 from np_ozaki import context
 
 settings.register_profile(
@@ -29,6 +31,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+@functools.cache
 def _has_gpu() -> bool:
     with warnings.catch_warnings():
         # What importing CuPy warns of is not ours to turn into errors.
@@ -43,6 +46,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords or "hopper" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(request, monkeypatch):
+    """Let tests that are not about a GPU run as they do where there is none."""
+    if "gpu" not in request.keywords:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        if _has_gpu():
+            hidden = "hidden from tests without the marker gpu"
+            monkeypatch.setattr(choice, "cuda_unavailable", lambda: hidden)
 
 
 @pytest.fixture(autouse=True)
