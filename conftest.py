@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import np_ozaki
-from np_ozaki.engines import choice
 from np_ozaki import context
+from np_ozaki.engines import choice
 
 settings.register_profile(
     "quick",

@@ -147,7 +147,15 @@ class Facts:
 
 @dataclass
 class Operands:
-    """Lines of one operand, as an engine reads them: (batch, lines, k), any strides."""
+    """Lines of one operand.
+
+    Parameters
+    ----------
+    x : (batch, lines, k) device array of float64
+        Rows of A or columns of B, any strides.
+    device : Device
+        Where it lies.
+    """
 
     x: Any
     device: Device = field(repr=False)
