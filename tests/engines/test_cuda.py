@@ -605,6 +605,53 @@ def test_certificate_of_entries_far_below_their_lines(place, e):
     assert check(place, a, b).missing_bits[0] > 0
 
 
+def first_look(a, b, num_moduli):
+    """Return the bits that a product misses by the rule of certificate.cu, exactly."""
+    k = a.shape[1]
+    mu, nu = reference.scaling_exponents(a, b, num_moduli)
+    sides = []
+    for lines, exponents in ((a, mu), (b.T, nu)):
+        tops = [reference._top_exponent(line) for line in lines.tolist()]
+        spare = [m + e for m, e in zip(exponents, tops, strict=True)]
+        shifts = np.array(tops)[:, np.newaxis]
+        norms = np.ceil(np.ldexp(np.abs(lines), 15 - shifts)).sum(axis=1)
+        planes = np.floor(np.ldexp(np.abs(lines), 6 - shifts))
+        sides.append((spare, norms.astype(int).tolist(), planes))
+    (spare_a, norm_a, left), (spare_b, norm_b, right) = sides
+    need = [0, *(k.bit_length() + 9 - x for x in spare_a + spare_b)]
+    for (i, j), lower in np.ndenumerate(left @ right.T):
+        assert lower > 0
+        for norm, spare in ((norm_b[j], spare_a[i]), (norm_a[i], spare_b[j])):
+            ratio = Fraction(norm, int(lower) * 127 * k) * Fraction(2) ** (57 - spare)
+            bits = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+            bits += ratio >= Fraction(2) ** bits
+            need.append(bits if ratio > 1 else 0)
+    return max(need)
+
+
+@pytest.mark.parametrize("block", [16, 1 << 17])
+@pytest.mark.parametrize("num_moduli", [2, 15])
+def test_first_look_is_the_rule_read_literally(place, monkeypatch, num_moduli, block):
+    # A second look, on the host, would hide a first one that asks for too much.
+    engine = place.engine
+    monkeypatch.setattr(engine, "_missing_bits", lambda a, b, x, v: place.host(x))
+    rng = np.random.default_rng(22)
+    a = 1.0 + np.abs(rng.standard_normal((4, 3, 40)))
+    b = 1.0 + np.abs(rng.standard_normal((4, 40, 5)))
+    # Lines of other spare bits on one side than on the other.
+    a[1, :, 1:] *= 2.0**-30
+    b[1, 0] *= 2.0**-3
+    b[2, 1:] *= 2.0**-22
+    a[3, 1, 5:] *= 2.0**-40
+    out = place.own(np.full((4, 3, 5), POISON))
+    with short_k_blocks(block):
+        variant = (num_moduli, "norm", True)
+        outcome = run(engine, place.own(a), place.own(b), out, variant)
+    want = [first_look(x, y, num_moduli) for x, y in zip(a, b, strict=True)]
+    assert outcome.missing_bits.tolist() == want
+    assert num_moduli == 15 or len(set(want)) > 1
+
+
 # ---- Tiles -----------------------------------------------------------------------
 
 
