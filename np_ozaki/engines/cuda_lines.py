@@ -117,8 +117,8 @@ class Facts:
     ----------
     words : (4, batch, lines) device array of uint64
         Largest magnitude, sum of squares, 1-norm; then flags and exponents, int32.
-    first, count : int
-        The lines that this part is about; all but of one matrix, all lines.
+    first : int
+        The first line that this part is about, where there is one matrix.
     """
 
     words: Any
@@ -149,7 +149,7 @@ class Facts:
 class Operands:
     """Lines of one operand.
 
-    Parameters
+    Attributes
     ----------
     x : (batch, lines, k) device array of float64
         Rows of A or columns of B, any strides.
