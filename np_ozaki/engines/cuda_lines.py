@@ -16,7 +16,7 @@ from np_ozaki._kernels.render import Variant
 __all__ = ["Device", "Facts", "Operands", "structure"]
 
 
-def structure(*fields: int) -> NDArray[np.int64]:
+def structure(*fields: int) -> NDArray[np.void]:
     """Return a C structure of 64-bit fields: kernels get host arrays by value.
 
     Parameters
@@ -26,10 +26,10 @@ def structure(*fields: int) -> NDArray[np.int64]:
 
     Returns
     -------
-    ndarray of int64
-        Plain, because CuPy takes long to describe structured arrays.
+    (1,) ndarray of void
+        Without names of fields, which CuPy would take long to describe.
     """
-    return np.array(fields, dtype=np.int64)
+    return np.array(fields, dtype=np.int64).view(f"V{8 * len(fields)}")
 
 
 class Device(Protocol):

@@ -371,7 +371,7 @@ class Stages:
 
 
 @functools.lru_cache(maxsize=256)
-def _rule(num_moduli: int, scaling: str) -> NDArray[np.int64]:
+def _rule(num_moduli: int, scaling: str) -> NDArray[np.void]:
     bits, top = limit_words(num_moduli)
     w = norm_width(product_bound(num_moduli))
     # Three 32-bit fields and padding, then one of 64 bits without a sign.

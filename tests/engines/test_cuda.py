@@ -870,6 +870,6 @@ def test_native_products_and_copies(place):
 
 
 def test_limit_words_are_what_kernels_are_told(place):
-    first, bits, top = place.engine.rule(15, "norm").tolist()
+    first, bits, top = place.engine.rule(15, "norm").view(np.int64).tolist()
     assert (bits, top % 2**64) == limit_words(15)
     assert (first % 2**32, first >> 32) == (0, reference.norm_width(product_bound(15)))
