@@ -24,6 +24,9 @@ __all__ = ["Copies"]
 Array = NDArray[np.float64]
 
 _PIECE_BYTES = 8 << 20
+_SMALLEST_PIECE = 256 << 10
+"""Pieces of a short copy are as many as threads, but worth a thread's start."""
+
 _MOST_THREADS = 16
 _MOST_COPIES = 64
 """Copies of pinned memory that are queued one by one; more go through pieces."""
@@ -47,13 +50,15 @@ def _event(stream: cupy.cuda.Stream) -> cupy.cuda.Event:
     return event
 
 
-def _pieces(shape: tuple[int, ...], limit: int = _PIECE_BYTES) -> Iterator[Block]:
-    """Cut (batch, rows, columns) of doubles into pieces of at most `limit` bytes.
+def _pieces(shape: tuple[int, ...]) -> Iterator[Block]:
+    """Cut (batch, rows, columns) of doubles into pieces for the threads.
 
     Each is contiguous in a C-contiguous array: whole matrices, else whole rows of one,
     else a part of one row.
     """
     batch, rows, columns = shape
+    share = 8 * batch * rows * columns // _threads()
+    limit = min(_PIECE_BYTES, max(_SMALLEST_PIECE, share))
     wide = min(columns, limit // 8)
     tall = min(rows, max(1, limit // (8 * wide))) if wide == columns else 1
     deep = max(1, limit // (8 * rows * columns)) if tall == rows else 1

@@ -6,6 +6,7 @@ Every test runs with the kernels compiled for the CPU, and on a GPU where there 
 import math
 import random
 from contextlib import contextmanager
+from fractions import Fraction
 
 import devices
 import numpy as np
