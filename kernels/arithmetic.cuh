@@ -40,6 +40,14 @@ HD int leading_zeros(uint64 x) {  // x != 0
 
 HD int bit_length(uint64 x) { return 64 - leading_zeros(x); }  // x != 0
 
+HD int bit_length(uint32 x) {  // x != 0
+#ifdef __CUDA_ARCH__
+  return 32 - __clz((int)x);
+#else
+  return 32 - __builtin_clz(x);
+#endif
+}
+
 HD uint64 magnitude(uint64 bits) { return bits & MAGNITUDE_MASK; }
 
 HD bool is_finite(uint64 bits) { return magnitude(bits) < INFINITY_BITS; }

@@ -8,6 +8,9 @@
 // spare = mu + e, and lower is the product of 7-bit planes.
 #include "certificate.cuh"
 
+DEVICE int entry_bits(int x) { return bit_length((uint32)x); }
+DEVICE int entry_bits(int64 x) { return bit_length((uint64)x); }
+
 template <class Entry>
 DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
                     LineFacts rows, int64 batch_a, LineFacts columns, int64 batch_b,
@@ -20,6 +23,7 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
   uint64 norm_b = columns.norms[column];
   int spare_b = norm_b ? spare_bits(columns, column) : 0;
   int bits_b = norm_b ? bit_length(norm_b) : 0;
+  int factor_bits = bit_length((uint64)factor) - 1;
   int need = 0;
   if (norm_b && entries.row == 0) need = max(need, (int)deficit - spare_b);
   for (int64 i = entries.row; i < row_count; i += entries.step) {
@@ -29,11 +33,13 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
     int spare_a = spare_bits(rows, row);
     if (j == 0) need = max(need, (int)deficit - spare_a);
     if (!norm_b) continue;
-    uint64 least = (uint64)lower[batch * batch_stride + i * row_stride + j] * factor;
     // Most entries are far from short, and leading bits tell.
+    Entry entry = lower[batch * batch_stride + i * row_stride + j];
     int most = UNIT_BITS + max(bits_b - spare_a, bit_length(norm_a) - spare_b);
+    if (entry && most < entry_bits(entry) + factor_bits) continue;
+    uint64 least = (uint64)entry * factor;
     if (!least) need = HOPELESS;
-    else if (most >= bit_length(least))
+    else
       need = max(need, max(bits_above(norm_b, UNIT_BITS - spare_a, least),
                            bits_above(norm_a, UNIT_BITS - spare_b, least)));
   }

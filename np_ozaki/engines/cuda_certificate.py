@@ -32,6 +32,8 @@ _TILE = 2048
 
 _SQUARE = 512
 _DOUBLE_BITS = 53
+_ROWS_A_THREAD = 16
+"""What is known of a column serves so many entries."""
 
 
 def first_look(
@@ -63,7 +65,7 @@ def first_look(
     stages.device.mark("certificate")
     k = left.x.shape[2]
     factor, power = _factor(k, _FIRST_BITS)
-    grid, width = stages.entry_grid(*shape)
+    grid, width = stages.entry_grid(*shape, _ROWS_A_THREAD)
     args = (
         lower,
         *(s // lower.itemsize for s in lower.strides[:2]),

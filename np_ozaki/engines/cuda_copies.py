@@ -119,19 +119,21 @@ def _upload_pieces(source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
     def work(share: Sequence[Block]) -> None:
         runtime.setDevice(device)
         pair = _Pair(max(source[part].size for part in share))
-        for part in share:
-            given = source[part]
-            piece = pair.take()
-            np.copyto(piece[: given.size].reshape(given.shape), given)
-            runtime.memcpyAsync(
-                tile[part].data.ptr,
-                piece.ctypes.data,
-                8 * given.size,
-                runtime.memcpyHostToDevice,
-                stream.ptr,
-            )
-            pair.give(piece, _event(stream))
-        pair.wait()
+        try:
+            for part in share:
+                given = source[part]
+                piece = pair.take()
+                np.copyto(piece[: given.size].reshape(given.shape), given)
+                runtime.memcpyAsync(
+                    tile[part].data.ptr,
+                    piece.ctypes.data,
+                    8 * given.size,
+                    runtime.memcpyHostToDevice,
+                    stream.ptr,
+                )
+                pair.give(piece, _event(stream))
+        finally:
+            pair.wait()
 
     run_blocks(work, list(_pieces(source.shape)), _threads())
 
@@ -152,21 +154,25 @@ def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None
             np.copyto(wanted, piece[: wanted.size].reshape(wanted.shape))
             pair.give(piece, event)
 
-        for part in share:
-            if len(arriving) > 1:
+        try:
+            for part in share:
+                if len(arriving) > 1:
+                    receive()
+                piece = pair.take()
+                given = tile[part]
+                runtime.memcpyAsync(
+                    piece.ctypes.data,
+                    given.data.ptr,
+                    8 * given.size,
+                    runtime.memcpyDeviceToHost,
+                    stream.ptr,
+                )
+                arriving.append((piece, part, _event(stream)))
+            while arriving:
                 receive()
-            piece = pair.take()
-            given = tile[part]
-            runtime.memcpyAsync(
-                piece.ctypes.data,
-                given.data.ptr,
-                8 * given.size,
-                runtime.memcpyDeviceToHost,
-                stream.ptr,
-            )
-            arriving.append((piece, part, _event(stream)))
-        while arriving:
-            receive()
+        finally:
+            for _, _, event in arriving:
+                event.synchronize()
 
     run_blocks(work, list(_pieces(tile.shape)), _threads())
 
@@ -322,8 +328,13 @@ class Copies:
         if self._results:
             _stream("out").synchronize()
 
-    def abandon(self) -> None:
-        """Let nothing be freed that a copy still uses, finished or not."""
+    def close(self) -> None:
+        """Let the device's memory be used again only after the copies."""
         current = cupy.cuda.get_current_stream()
         for direction in self.used:
             current.wait_event(_event(_stream(direction)))
+
+    def abandon(self) -> None:
+        """Wait for copies of a product that failed: they use the caller's arrays."""
+        for direction in self.used:
+            _stream(direction).synchronize()

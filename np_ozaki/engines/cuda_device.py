@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant, source
 from np_ozaki.engines.cuda_copies import Copies
+from np_ozaki.errors import OperandTypeError, refusal
 
 __all__ = ["CupyDevice", "as_device_array", "unavailable"]
 
@@ -77,15 +78,37 @@ def as_device_array(x: Any) -> cupy.ndarray:
     Returns
     -------
     cupy.ndarray
-        On the GPU where the data are.
+        On the current device.
+
+    Raises
+    ------
+    OperandTypeError
+        The data are on another device.
     """
-    if isinstance(x, cupy.ndarray):
-        return x
+    array = x if isinstance(x, cupy.ndarray) else _imported(x)
+    current = int(runtime.getDevice())
+    if array.size and array.device.id != current:
+        raise OperandTypeError(
+            refusal(
+                "operand",
+                f"array on device {array.device.id}",
+                f"the current device is {current}, and so must be the operands'",
+                f"call inside `with cupy.cuda.Device({array.device.id}):`",
+            )
+        )
+    return array
+
+
+def _imported(x: Any) -> cupy.ndarray:
     if hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
         on_gpu = int(x.__dlpack_device__()[0]) in {2, 13}
         if on_gpu:
             return cupy.from_dlpack(x)
-    return cupy.asarray(x)
+    array = cupy.asarray(x)
+    if array.data.ptr % 8 or any(s % 8 for s in array.strides):
+        # Fields of structures, say: kernels count in doubles.
+        return cupy.array(array, order="C")
+    return array
 
 
 class CupyDevice:
@@ -149,8 +172,11 @@ class CupyDevice:
         try:
             yield copies
             copies.finish()
-        finally:
+        except BaseException:
             copies.abandon()
+            raise
+        finally:
+            copies.close()
 
     def own(self, x: NDArray[Any]) -> cupy.ndarray:
         """Return a copy of a host array."""

@@ -122,10 +122,12 @@ class Stages:
         return (-(-count // _THREADS),)
 
     @staticmethod
-    def entry_grid(batch: int, m: int, n: int) -> tuple[tuple[int, int, int], int]:
+    def entry_grid(
+        batch: int, m: int, n: int, rows_a_thread: int | None = None
+    ) -> tuple[tuple[int, int, int], int]:
         """Return a grid for the entries of a result, and the columns of a block."""
         width = min(_THREADS, 1 << (n - 1).bit_length())
-        height = _ROWS_A_THREAD * (_THREADS // width)
+        height = (rows_a_thread or _ROWS_A_THREAD) * (_THREADS // width)
         return (-(-n // width), min(-(-m // height), _MOST_BLOCKS), batch), width
 
     def launch(
