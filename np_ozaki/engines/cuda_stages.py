@@ -28,6 +28,7 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _ROWS_A_THREAD = 4
 _MOST_BLOCKS = 65535
+_FUSED_THREADS = 384
 _FUSED_BYTES = 9 * 8192 + 64
 """A line of at most this size, 8192 entries, is kept in shared memory between its two
 stages: three blocks of a multiprocessor then have room."""
@@ -239,6 +240,7 @@ class Stages:
             grid,
             args,
             variant=variant,
+            block=_FUSED_THREADS,
             shared=shared,
         )
         return facts, planes
