@@ -11,6 +11,8 @@
 DEVICE int entry_bits(int x) { return bit_length((uint32)x); }
 DEVICE int entry_bits(int64 x) { return bit_length((uint64)x); }
 
+const int AT_A_TIME = 8;
+
 template <class Entry>
 DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
                     LineFacts rows, int64 batch_a, LineFacts columns, int64 batch_b,
@@ -26,22 +28,34 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
   int factor_bits = bit_length((uint64)factor) - 1;
   int need = 0;
   if (norm_b && entries.row == 0) need = max(need, (int)deficit - spare_b);
-  for (int64 i = entries.row; i < row_count; i += entries.step) {
-    int64 row = (batch_a > 1 ? batch : 0) * row_count + i;
-    uint64 norm_a = rows.norms[row];
-    if (!norm_a) continue;
-    int spare_a = spare_bits(rows, row);
-    if (j == 0) need = max(need, (int)deficit - spare_a);
-    if (!norm_b) continue;
-    // Most entries are far from short, and leading bits tell.
-    Entry entry = lower[batch * batch_stride + i * row_stride + j];
-    int most = UNIT_BITS + max(bits_b - spare_a, bit_length(norm_a) - spare_b);
-    if (entry && most < entry_bits(entry) + factor_bits) continue;
-    uint64 least = (uint64)entry * factor;
-    if (!least) need = HOPELESS;
-    else
-      need = max(need, max(bits_above(norm_b, UNIT_BITS - spare_a, least),
-                           bits_above(norm_a, UNIT_BITS - spare_b, least)));
+  const Entry* source = lower + batch * batch_stride + j;
+  for (int64 first = entries.row; first < row_count; first += AT_A_TIME * entries.step) {
+    // Read before any is judged, so that the reads overlap.
+    Entry entry[AT_A_TIME];
+#pragma unroll
+    for (int n = 0; n < AT_A_TIME; ++n) {
+      int64 i = first + n * entries.step;
+      entry[n] = i < row_count ? source[i * row_stride] : 0;
+    }
+#pragma unroll
+    for (int n = 0; n < AT_A_TIME; ++n) {
+      int64 i = first + n * entries.step;
+      if (i >= row_count) break;
+      int64 row = (batch_a > 1 ? batch : 0) * row_count + i;
+      uint64 norm_a = rows.norms[row];
+      if (!norm_a) continue;
+      int spare_a = spare_bits(rows, row);
+      if (j == 0) need = max(need, (int)deficit - spare_a);
+      if (!norm_b) continue;
+      // Most entries are far from short, and leading bits tell.
+      int most = UNIT_BITS + max(bits_b - spare_a, bit_length(norm_a) - spare_b);
+      if (entry[n] && most < entry_bits(entry[n]) + factor_bits) continue;
+      uint64 least = (uint64)entry[n] * factor;
+      if (!least) need = HOPELESS;
+      else
+        need = max(need, max(bits_above(norm_b, UNIT_BITS - spare_a, least),
+                             bits_above(norm_a, UNIT_BITS - spare_b, least)));
+    }
   }
   if (need > 0 && need > *(volatile int*)&missing[batch])
     atomicMax(&missing[batch], need);

@@ -92,7 +92,7 @@ DEVICE Sums sums_of(Entry entry, int64 start, int64 stop, int64 step, int e, int
   return sums;
 }
 
-// Reductions of one value a thread over a block; all get the result.
+// Reductions of one value a thread over a block of ALONG_THREADS; all get the result.
 template <class Combine>
 DEVICE uint64 over_block(uint64 value, uint64* scratch, Combine combine) {
 #ifdef __CUDA_ARCH__
@@ -103,14 +103,14 @@ DEVICE uint64 over_block(uint64 value, uint64* scratch, Combine combine) {
   if (threadIdx.x % 32 == 0) scratch[warp] = value;
   __syncthreads();
   value = scratch[0];
-  for (int i = 1; i < blockDim.x / 32; ++i) value = combine(value, scratch[i]);
+  for (int i = 1; i < ALONG_THREADS / 32; ++i) value = combine(value, scratch[i]);
   return value;
 #else
   __syncthreads();
   scratch[threadIdx.x] = value;
   __syncthreads();
   value = scratch[0];
-  for (int i = 1; i < blockDim.x; ++i) value = combine(value, scratch[i]);
+  for (int i = 1; i < ALONG_THREADS; ++i) value = combine(value, scratch[i]);
   return value;
 #endif
 }
@@ -150,19 +150,19 @@ template <class Entry>
 DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int64 index,
                       uint64* scratch, int* top) {
   uint32 upper = 0;
-  for (int64 h = threadIdx.x; h < k; h += blockDim.x)
+  for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
     upper = max(upper, upper_magnitude(entry(h)));
   uint64 largest = over_block(upper, scratch, TakeLarger()) << 32, special = 0;
   if (!is_ordinary(largest >> 32)) {
     largest = 0;
-    for (int64 h = threadIdx.x; h < k; h += blockDim.x)
+    for (int64 h = threadIdx.x; h < k; h += ALONG_THREADS)
       look(entry(h), &largest, &special);
     largest = over_block(largest, scratch, TakeLarger());
     special = over_block(special, scratch, TakeUnion());
   }
   Sums sums = {0, 0};
   if (largest)
-    sums = sums_of(entry, threadIdx.x, k, blockDim.x, top_exponent(largest), how.w);
+    sums = sums_of(entry, threadIdx.x, k, ALONG_THREADS, top_exponent(largest), how.w);
   uint64 squares = over_block(sums.squares, scratch, TakeSum());
   uint64 norms = over_block(sums.norms, scratch, TakeSum());
   int exponent = line_exponent(largest, squares, how.rule, how.w, how.limit_bits,
@@ -221,7 +221,7 @@ template <class Emit>
 DEVICE void line_planes(Emit emit, const uint64* spread_line, int64 first, int64 end,
                         int64 last, int exponent, int e, Planes planes, int64 batch,
                         int64 line) {
-  for (int64 h = first + GROUP * threadIdx.x; h < last; h += GROUP * blockDim.x) {
+  for (int64 h = first + GROUP * threadIdx.x; h < last; h += GROUP * ALONG_THREADS) {
     uint64 bits[GROUP];
     const uint64* group = spread_line + spread(h - first);
     if (h + GROUP <= end) {

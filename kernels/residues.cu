@@ -68,12 +68,9 @@ KERNEL void residues_across(Operand x, LineFacts facts, Planes planes) {
 }
 
 // Exponents and residues with one read: a whole line stays in shared memory, spread.
-// Shared memory lets few blocks run at a time, so they are larger than others.
-const int FUSED_THREADS = 512;
-
 KERNEL void exponents_and_residues(Operand x, LineFacts facts, Exponents how,
                                    Planes planes) {
-  __shared__ uint64 scratch[FUSED_THREADS];
+  __shared__ uint64 scratch[ALONG_THREADS];
   __shared__ int top;
   DYNAMIC_SHARED(uint64, whole);
   int64 index = blockIdx.x;
@@ -83,7 +80,7 @@ KERNEL void exponents_and_residues(Operand x, LineFacts facts, Exponents how,
   if (threadIdx.x == 0) top = 0;
   if (real) {
     uint64* kept = whole;
-    for (int64 h = threadIdx.x; h < x.k; h += blockDim.x)
+    for (int64 h = threadIdx.x; h < x.k; h += ALONG_THREADS)
       kept[spread(h)] = x.at(batch, line, h);
     __syncthreads();
     int64 fact = batch * x.lines + line;

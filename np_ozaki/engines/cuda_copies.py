@@ -24,8 +24,8 @@ __all__ = ["Copies"]
 Array = NDArray[np.float64]
 
 _PIECE_BYTES = 8 << 20
-_SMALLEST_PIECE = 256 << 10
-"""Pieces of a short copy are as many as threads, but worth a thread's start."""
+_SMALLEST_PIECE = 4 << 20
+"""Below twice this a copy is not worth a second thread."""
 
 _MOST_THREADS = 16
 _MOST_COPIES = 64

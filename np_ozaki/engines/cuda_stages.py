@@ -28,7 +28,6 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _ROWS_A_THREAD = 4
 _MOST_BLOCKS = 65535
-_FUSED_THREADS = 384
 _FUSED_BYTES = 9 * 8192 + 64
 """A line of at most this size, 8192 entries, is kept in shared memory between its two
 stages: three blocks of a multiprocessor then have room."""
@@ -240,7 +239,6 @@ class Stages:
             grid,
             args,
             variant=variant,
-            block=_FUSED_THREADS,
             shared=shared,
         )
         return facts, planes
