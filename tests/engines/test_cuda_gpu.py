@@ -12,6 +12,7 @@ from devices import LAYOUTS, POISON, entries, laid_out
 
 import np_ozaki
 from np_ozaki.engines import choice
+from np_ozaki.engines.cpu_certificate import HOPELESS
 from np_ozaki.testing import assert_same_bits
 
 pytestmark = pytest.mark.gpu
@@ -610,3 +611,28 @@ def test_gram_matrices_are_symmetric(cupy):
     a = cupy.asarray(ordinary(29, (700, 900))[0])
     c = cupy.asnumpy(np_ozaki.matmul(a, a.T, precision=15))
     assert_same_bits(c, c.T.copy())
+
+
+def test_entries_that_cannot_be_seen_are_counted_by_squares(cupy):
+    # 2048 of them in each square of 512 rows: with this k just not too many.
+    k, n = 1 << 17, 4
+    rng = np.random.default_rng(31)
+    a = np.ldexp(rng.standard_normal((1, 1024, k)), -40)
+    b = rng.standard_normal((1, k, n))
+    a[:, :, 0], b[:, 0, :] = 1.0, 0.0
+    found = []
+    engines = (choice.cpu_engine(), np.asarray), (choice.cuda_engine(), cupy.asarray)
+    for engine, give in engines:
+        out = give(np.empty((1, 1024, n)))
+        outcome = engine.matmul(
+            give(a),
+            give(b),
+            out,
+            num_moduli=15,
+            scaling="norm",
+            workspace_bytes=None,
+            certify=True,
+        )
+        found.append(int(outcome.missing_bits[0]))
+    assert found[0] == found[1]
+    assert 0 < found[0] < HOPELESS
