@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from np_ozaki import context
 from np_ozaki.config import EngineName, Options, Precision, Scaling
 from np_ozaki.engines import choice
-from np_ozaki.errors import OperandTypeError, refusal
+from np_ozaki.errors import OperandTypeError, WorkspaceError, refusal
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes.numpy_api import dot
 from np_ozaki.stats import CallInfo
@@ -98,14 +98,19 @@ def _device_matmul(a: Any, b: Any, out: Any, options: Options) -> _Result:
         result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
         return result, _native_info("matmul", a, b, reason)
     a, b = (x.astype(np.float64, copy=False) for x in (a, b))
-    if options.engine == "native" or choice.resolve(options) == "cuda":
+    try:
         return matmul_arrays(a, b, target, route="matmul", options=options)
-    a, b = choice.to_host(a), choice.to_host(b)
-    result, info = matmul_arrays(a, b, None, route="matmul", options=options)
-    if target is None:
-        return choice.as_device_array(result), info
-    target[...] = choice.as_device_array(result)
-    return target, info
+    except WorkspaceError:
+        raise
+    except MemoryError as error:
+        raise WorkspaceError(
+            refusal(
+                "operands",
+                f"shapes {a.shape}, {b.shape}",
+                f"the GPU has no memory for the result or a copy ({error})",
+                "free arrays there, or pass them from the host",
+            )
+        ) from error
 
 
 def matmul(

@@ -136,7 +136,7 @@ class Options:
 
     def _check_precision(self) -> None:
         value = self.precision
-        if value == "auto":
+        if isinstance(value, str) and value == "auto":
             return
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise OperandTypeError(
@@ -199,7 +199,13 @@ class Options:
             Checked anew.
         """
         given = tuple((name, x) for name, x in changes.items() if x is not None)
-        return _changed(self, given) if given else self
+        if not given:
+            return self
+        try:
+            return _changed(self, given)
+        except TypeError:
+            # An option that cannot be hashed is none that can be used: say which.
+            return replace(self, **dict(given))
 
 
 @functools.lru_cache(maxsize=256, typed=True)

@@ -95,7 +95,7 @@ def product(
     Parameters
     ----------
     a : (batch, m, k) ndarray of float64
-        Any strides; batch 1 broadcasts.
+        Any strides; batch 1 broadcasts.  Or an array on a GPU, like the other two.
     b : (batch, k, n) ndarray of float64
         Any strides; batch 1 broadcasts.
     out : (batch, m, n) ndarray of float64
@@ -126,7 +126,14 @@ def product(
         return info, _NO_OUTCOME
     engine = _engine(options)
     alone = a.shape[0] == b.shape[0] == 1 < batch
-    served = multiply(engine, a, b, out[:1] if alone else out, options)
+    target = out[:1] if alone else out
+    if engine.name == "cpu" and not isinstance(out, np.ndarray):
+        here = np.empty(target.shape)
+        operands = choice.to_host(a), choice.to_host(b)
+        served = multiply(engine, *operands, here, options)
+        target[...] = choice.as_device_array(here)
+    else:
+        served = multiply(engine, a, b, target, options)
     outcome = served.outcome
     if alone:
         # Both operands are repeated, as broadcasting may ask for: one product is all.

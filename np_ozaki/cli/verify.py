@@ -61,7 +61,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-progress", action="store_true", help="show no progress bar"
     )
-    add_product_options(parser, engines=("auto", "cpu"))
+    add_product_options(parser, engines=("auto", "cpu", "cuda"))
     parser.set_defaults(command=may_go_unread(_command), parser=parser)
 
 

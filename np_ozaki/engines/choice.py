@@ -39,7 +39,8 @@ _forked = False
 def _after_fork() -> None:
     global _forked
     # The parent's CUDA context is of no use here, and the driver cannot start anew.
-    _forked = _forked or cuda_engine.cache_info().currsize > 0
+    looked = cuda_unavailable.cache_info().currsize > 0
+    _forked = _forked or (looked and cuda_unavailable() is None)
     cuda_unavailable.cache_clear()
     cuda_engine.cache_clear()
 

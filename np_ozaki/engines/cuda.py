@@ -8,6 +8,7 @@ and `cuda_copies`.
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,11 @@ from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant
 from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cuda_accurate import replace_exponents
-from np_ozaki.engines.cuda_certificate import first_look, second_look
+from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.parallel import of_batch, ranges
+from np_ozaki.errors import WorkspaceError, refusal
 from np_ozaki.plan import CudaTiles, choose_cuda_tiles
 
 __all__ = ["CudaEngine"]
@@ -118,24 +120,46 @@ class CudaEngine(Stages):
             # C^T = B^T A^T: results are written along the smaller stride.
             a, b, out = b.swapaxes(1, 2), a.swapaxes(1, 2), out.swapaxes(1, 2)
         variant = (num_moduli, scaling, certify)
+        outcome = self._within_memory(a, b, out, variant, workspace_bytes)
+        if outcome.missing_bits is None:
+            return outcome
         budget = workspace_bytes or self.device.default_workspace()
+        short = self._missing_bits(a, b, outcome.missing_bits, variant, budget)
+        return replace(outcome, missing_bits=short)
+
+    def _within_memory(
+        self, a: Any, b: Any, out: Any, variant: Variant, workspace_bytes: int | None
+    ) -> Outcome:
+        """Multiply in tiles that the device has memory for, trying smaller ones."""
+        device = self.device
+        budget = workspace_bytes or device.default_workspace()
         while True:
             tiles = choose_cuda_tiles(
                 *out.shape,
-                k,
-                num_planes=num_moduli + certify,
+                a.shape[2],
+                num_planes=variant[0] + variant[2],
                 budget=budget,
-                host=self.device.is_host(out),
+                host=device.is_host(out),
             )
             try:
                 return self._tiled(a, b, out, variant, tiles)
-            except self.device.out_of_memory() as error:
+            except Exception as error:
+                if not device.is_out_of_memory(error):
+                    raise
                 # What the failed try holds is free only when its frames are.
                 traceback.clear_frames(error.__traceback__)
-                if budget <= _LEAST_BUDGET:
-                    self.device.free()
-                    raise
-            self.device.free()
+                message = str(error)
+            device.free()
+            if budget <= _LEAST_BUDGET:
+                raise WorkspaceError(
+                    refusal(
+                        "workspace_bytes",
+                        workspace_bytes,
+                        f"the GPU has no memory for the smallest tiles ({message})",
+                        "free arrays there; the same product on engine='cpu' has the "
+                        "same bits",
+                    )
+                )
             budget = min(budget, tiles.workspace_bytes) // 4
 
     def _tiled(
@@ -158,7 +182,7 @@ class CudaEngine(Stages):
                     missing[part] if certify else None,
                 )
         happened = int(self.device.fetch(flags)[0]) if host else 0
-        short = self._missing_bits(a, b, missing, variant) if certify else None
+        short = self.device.fetch(missing).astype(np.int64) if certify else None
         return Outcome(
             overflow=bool(happened & _OVERFLOW),
             invalid=bool(happened & _INVALID),
@@ -259,17 +283,27 @@ class CudaEngine(Stages):
         return products, lower
 
     def _missing_bits(
-        self, a: Any, b: Any, missing: Any, variant: Variant
+        self,
+        a: Any,
+        b: Any,
+        first: NDArray[np.int64],
+        variant: Variant,
+        budget: int,
     ) -> NDArray[np.int64]:
         """Return the bits that each matrix misses; doubtful ones by a second look."""
         device = self.device
-        short = device.fetch(missing).astype(np.int64)
-        for index in np.flatnonzero(short):
-            pair = []
-            for x in (a, b):
-                part = x[index : index + 1] if x.shape[0] > 1 else x
-                pair.append(device.own(part) if device.is_host(part) else part)
-            short[index] = second_look(self, pair[0], pair[1], *variant[:2])
+        short = first.copy()
+        for index in np.flatnonzero(first):
+            x, y = (z[index : index + 1] if z.shape[0] > 1 else z for z in (a, b))
+            try:
+                short[index] = second_look(self, x, y, variant[0], variant[1], budget)
+                continue
+            except Exception as error:
+                if not device.is_out_of_memory(error):
+                    raise
+                traceback.clear_frames(error.__traceback__)
+            device.free()
+            short[index] = look_on_host(self, x, y, variant[0], variant[1])
         return short
 
 

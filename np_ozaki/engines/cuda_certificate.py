@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from np_ozaki.engines import cpu_certificate
+from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cpu_exponents import Lines, magnitudes
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.plan import INT8_K_BLOCK
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
     from np_ozaki.engines.cuda_lines import Facts, Operands
     from np_ozaki.engines.cuda_stages import Stages
 
-__all__ = ["first_look", "second_look"]
+__all__ = ["first_look", "look_on_host", "second_look"]
 
 _FIRST_BITS = cpu_certificate.FIRST_LOOK_BITS
 _BITS = cpu_certificate.SECOND_LOOK_BITS
 _DIGITS = 3
 _SUMS = 2 * _DIGITS - 1
 _PLANES = _DIGITS + 1
-_TILE = 2048
-"""Rows and columns of a tile: whole squares, which the rule counts entries by."""
-
 _SQUARE = 512
+"""Rows and columns that the rule counts entries by: tiles are whole squares."""
+
+_SIZES = ((2048, 8192), (1024, 4096), (512, 1024))
+"""Tiles and blocks of k, the largest that fits the workspace, or the last."""
+
 _DOUBLE_BITS = 53
 _ROWS_A_THREAD = 16
 """What is known of a column serves so many entries."""
@@ -83,21 +86,26 @@ def first_look(
     stages.launch("certificate", kernel, grid, args)
 
 
-def second_look(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
+def second_look(
+    stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str, budget: int
+) -> int:
     """Return the bits that one matrix product misses.
 
     Parameters
     ----------
     stages : Stages
         Where kernels are queued.
-    a : (1, m, k) device array of float64
-        NaN and Inf count as 0.
-    b : (1, k, n) device array of float64
-        Likewise.
+    a : (1, m, k) array of float64
+        On the device or the host; NaN and Inf count as 0.
+    b : (1, k, n) array of float64
+        On the same side; likewise.
     num_moduli : int
         N of the product.
     scaling : str
         Rule of its exponents.
+    budget : int
+        Bytes of workspace; at least some 11 MB are taken, and the operands from the
+        host.
 
     Returns
     -------
@@ -106,18 +114,22 @@ def second_look(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -
     """
     if a.shape[2] > INT8_K_BLOCK:
         # The rule's sums are then float64's own, in the CPU engine's order.
-        return _on_host(stages, a, b, num_moduli, scaling)
+        return look_on_host(stages, a, b, num_moduli, scaling)
     device = stages.device
+    a, b = (device.own(x) if device.is_host(x) else x for x in (a, b))
     left, right, rows, columns = stages.facts_of(a, b, num_moduli, scaling)
     moved = [_rounded(stages, *side) for side in ((left, rows), (right, columns))]
     missing = device.zeros((1,), np.int32)
     m, n, k = left.x.shape[1], right.x.shape[1], left.x.shape[2]
     factor, power = _factor(k, _BITS)
-    for j in ranges(n, _TILE):
-        cut_b = _cuts(stages, right.of(j), columns.part(j))
-        for i in ranges(m, _TILE):
-            cut_a = _cuts(stages, left.of(i), rows.part(i))
-            products = _products(stages, cut_a, cut_b)
+    tile, deep = next((s for s in _SIZES if _bytes(*s) <= budget), _SIZES[-1])
+    for j in ranges(n, tile):
+        for i in ranges(m, tile):
+            products: Any = None
+            for h in ranges(k, deep):
+                cut_a = _cuts(stages, left.of(i, h), rows.part(i))
+                cut_b = _cuts(stages, right.of(j, h), columns.part(j))
+                products = _products(stages, cut_a, cut_b, products)
             size = (i.stop - i.start, j.stop - j.start)
             unseen = device.zeros((_squares(size[0]), _squares(size[1])), np.int32)
             grid, width = stages.entry_grid(1, *size)
@@ -144,6 +156,11 @@ def second_look(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -
     return int(device.fetch(missing)[0])
 
 
+def _bytes(tile: int, deep: int) -> int:
+    """Return the workspace of a tile: planes of both operands, and products."""
+    return _PLANES * 2 * tile * deep + 4 * (_SUMS + 1) * tile * tile
+
+
 def _squares(size: int) -> int:
     return -(-size // _SQUARE)
 
@@ -164,7 +181,7 @@ def _rounded(stages: Stages, operand: Operands, facts: Facts) -> Any:
         operand.struct(),
         facts.struct(stages.device),
         inner,
-        operand.along,
+        int(operand.along),
         rounded,
     )
     grid = stages.flat_grid(lines * k)
@@ -178,11 +195,15 @@ def _cuts(stages: Stages, operand: Operands, facts: Facts) -> Any:
     return planes
 
 
-def _products(stages: Stages, a: Any, b: Any) -> Any:
-    """Return sums of digit products by weight, and the product of the 0/1 planes."""
-    shape = (_SUMS + 1, a.shape[2], b.shape[2])
-    out = stages.device.empty(shape, np.int32)
-    started: set[int] = set()
+def _products(stages: Stages, a: Any, b: Any, out: Any) -> Any:
+    """Return sums of digit products by weight, and the product of the 0/1 planes.
+
+    Those of an earlier block of k, `out`, are added to: int32 holds all of k.
+    """
+    started: set[int] = set(range(_SUMS + 1)) if out is not None else set()
+    if out is None:
+        shape = (_SUMS + 1, a.shape[2], b.shape[2])
+        out = stages.device.empty(shape, np.int32)
     pairs = [(i + j, i, j) for i in range(_DIGITS) for j in range(_DIGITS)]
     for target, i, j in [*pairs, (_SUMS, _DIGITS, _DIGITS)]:
         stages.device.gemm(
@@ -192,14 +213,31 @@ def _products(stages: Stages, a: Any, b: Any) -> Any:
     return out
 
 
-def _on_host(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
-    """Return the same by the CPU engine's own code."""
-    exponents = stages.scaling_exponents(a, b, num_moduli, scaling)
+def look_on_host(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
+    """Return what `second_look` does, by the CPU engine's own code.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of the device that holds the operands.
+    a, b : array of float64
+        As for `second_look`.
+    num_moduli : int
+        N of the product.
+    scaling : str
+        Rule of its exponents.
+
+    Returns
+    -------
+    int
+        0 where every entry is certified; at most `cpu_certificate.HOPELESS`.
+    """
+    a, b = (np.where(np.isfinite(x), x, 0.0) for x in map(stages.device.fetch, (a, b)))
+    exponents = CpuEngine(1).scaling_exponents(a, b, num_moduli, scaling)
     sides = []
     with np.errstate(all="ignore"):
         for x, axis, scale in ((a, -1, exponents[0]), (b, -2, exponents[1])):
-            host = stages.device.fetch(x)
-            lines = Lines.of(np.where(np.isfinite(host), host, 0.0), axis, 1)
+            lines = Lines.of(x, axis, 1)
             sides.append(
                 cpu_certificate.side(
                     lines, magnitudes(lines), scale, left=axis == -1, thorough=True

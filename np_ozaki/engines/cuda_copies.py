@@ -28,6 +28,7 @@ _SMALLEST_PIECE = 4 << 20
 """Below twice this a copy is not worth a second thread."""
 
 _MOST_THREADS = 16
+_LARGEST_PITCH = 2**31 - 1
 _MOST_COPIES = 64
 """Copies of pinned memory that are queued one by one; more go through pieces."""
 
@@ -68,6 +69,23 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[Block]:
                 yield slice(h, h + deep), slice(i, i + tall), slice(j, j + wide)
 
 
+def _queue_rows(
+    target: tuple[int, int],
+    source: tuple[int, int],
+    shape: tuple[int, int],
+    kind: int,
+    stream: cupy.cuda.Stream,
+) -> None:
+    """Queue a copy of rows of doubles between (address, bytes from row to row)."""
+    rows, columns = shape
+    width = 8 * columns
+    if rows == 1 or target[1] == source[1] == width:
+        # A pitch has a limit, a length has none.
+        runtime.memcpyAsync(target[0], source[0], rows * width, kind, stream.ptr)
+    else:
+        runtime.memcpy2DAsync(*target, *source, width, rows, kind, stream.ptr)
+
+
 def _rows(x: Any) -> Any:
     """Return (batch, rows, columns) as (1, batch rows, columns) where strides allow."""
     if x.shape[0] == 1 or x.strides[0] != x.shape[1] * x.strides[1]:
@@ -78,7 +96,10 @@ def _rows(x: Any) -> Any:
 def _as_pinned_rows(x: Array) -> Array | None:
     """Return pinned memory as a few stacks of rows, or None for what must be staged."""
     x = _rows(x)
-    if x.strides[2] != 8 or x.strides[1] < 8 * x.shape[2] or x.shape[0] > _MOST_COPIES:
+    along = x.strides[2] == 8 or x.shape[2] == 1
+    if not along or x.strides[1] < 8 * x.shape[2] or x.shape[0] > _MOST_COPIES:
+        return None
+    if x.strides[1] > _LARGEST_PITCH and x.shape[1] > 1:
         return None
     attributes = runtime.pointerGetAttributes(x.ctypes.data)
     return x if attributes.type == runtime.memoryTypeHost else None
@@ -254,16 +275,12 @@ class Copies:
         if pinned is not None:
             targets = tile.reshape(pinned.shape)
             for matrix, target in zip(pinned, targets, strict=True):
-                rows, columns = matrix.shape
-                runtime.memcpy2DAsync(
-                    target.data.ptr,
-                    8 * columns,
-                    matrix.ctypes.data,
-                    matrix.strides[0],
-                    8 * columns,
-                    rows,
+                _queue_rows(
+                    (target.data.ptr, 8 * matrix.shape[1]),
+                    (matrix.ctypes.data, matrix.strides[0]),
+                    matrix.shape,
                     kind,
-                    stream.ptr,
+                    stream,
                 )
             return
         _upload_pieces(source, tile, stream)
@@ -308,16 +325,12 @@ class Copies:
         if pinned is not None:
             sources = tile.reshape(pinned.shape)
             for matrix, target in zip(sources, pinned, strict=True):
-                rows, columns = target.shape
-                runtime.memcpy2DAsync(
-                    target.ctypes.data,
-                    target.strides[0],
-                    matrix.data.ptr,
-                    8 * columns,
-                    8 * columns,
-                    rows,
+                _queue_rows(
+                    (target.ctypes.data, target.strides[0]),
+                    (matrix.data.ptr, 8 * target.shape[1]),
+                    target.shape,
                     kind,
-                    stream.ptr,
+                    stream,
                 )
             return
         _download_pieces(tile, out, stream)

@@ -13,8 +13,8 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import runtime
-from cupy_backends.cuda.libs import cublas
+from cupy.cuda import driver, runtime
+from cupy_backends.cuda.libs import cublas, nvrtc
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant, source
@@ -37,8 +37,9 @@ _LARGE_RESULT = 1 << 22
 _PEDANTIC_MATH = 2
 """cublasMath_t without emulation and without lower precision inside."""
 
-_DEFAULT_SHARED = 40 << 10
-"""Dynamic shared memory that every kernel may have, beside what it declares."""
+_CUDA_MEMORY = 2
+_CUBLAS_MEMORY = frozenset({1, 3})
+"""Status codes of a lack of memory; cuBLAS has one for its own start, too."""
 
 _WORKSPACE_SHARE = 4
 _RESERVED_SHARED = 4096
@@ -50,14 +51,20 @@ _CUDA_R_32I = 10
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
 
+_Kernel = tuple[int, str, Variant | None, str]
+
+
 def unavailable() -> str | None:
     """Return why there is no GPU for the engine, or None if there is one."""
     try:
         if not runtime.getDeviceCount():
             return "there is no CUDA device"
         capability = int(cupy.cuda.Device().compute_capability)
+        nvrtc.getVersion()
     except runtime.CUDARuntimeError as error:
         return f"CUDA does not start: {error}"
+    except Exception as error:  # noqa: BLE001 - however the library is not found
+        return f"CuPy finds no NVRTC, which compiles kernels: {error}"
     if capability < OLDEST_CAPABILITY:
         return (
             f"the device has compute capability {capability / 10}: INT8 matrix units "
@@ -105,9 +112,12 @@ def _imported(x: Any) -> cupy.ndarray:
         if on_gpu:
             return cupy.from_dlpack(x)
     array = cupy.asarray(x)
-    if array.data.ptr % 8 or any(s % 8 for s in array.strides):
-        # Fields of structures, say: kernels count in doubles.
-        return cupy.array(array, order="C")
+    size = array.itemsize
+    if array.data.ptr % size or any(s % size for s in array.strides):
+        # Fields of packed structures, say, which a GPU reads byte by byte only.
+        shape, strides = (*array.shape, size), (*array.strides, 1)
+        scattered = cupy.ndarray(shape, np.uint8, array.data, strides)
+        return cupy.ascontiguousarray(scattered).view(array.dtype)[..., 0]
     return array
 
 
@@ -117,8 +127,7 @@ class CupyDevice:
     def __init__(self) -> None:
         self._facts: dict[int, tuple[int, int]] = {}
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
-        self._kernels: dict[tuple[str, Variant | None, str], cupy.RawKernel] = {}
-        self._shared: dict[tuple[int, int], int] = {}
+        self._kernels: dict[_Kernel, cupy.RawKernel] = {}
         self._lock = threading.Lock()
         self._listeners = threading.local()
 
@@ -192,9 +201,13 @@ class CupyDevice:
         finally:
             cublas.setMathMode(handle, mode)
 
-    def out_of_memory(self) -> tuple[type[BaseException], ...]:
-        """Return the errors that say so."""
-        return (cupy.cuda.memory.OutOfMemoryError,)
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Return whether an error of CuPy says that memory ran out."""
+        if isinstance(error, cublas.CUBLASError):
+            return int(error.status) in _CUBLAS_MEMORY
+        if isinstance(error, (runtime.CUDARuntimeError, driver.CUDADriverError)):
+            return int(error.status) == _CUDA_MEMORY
+        return isinstance(error, cupy.cuda.memory.OutOfMemoryError)
 
     def free(self) -> None:
         """Give CuPy's unused memory back to the device."""
@@ -222,22 +235,22 @@ class CupyDevice:
         shared: int = 0,
     ) -> None:
         """Queue a kernel; ints go as int64, host arrays by value."""
-        key = (stage, variant, kernel)
+        key = (int(runtime.getDevice()), stage, variant, kernel)
         function = self._kernels.get(key)
         if function is None:
-            function = self._module(stage, variant).get_function(kernel)
-            self._kernels[key] = function
-        if shared:
-            self._allow_shared(function, shared)
+            function = self._prepared(key, dynamic=shared > 0)
         function(grid, (block,), args, shared_mem=shared)
 
-    def _allow_shared(self, function: cupy.RawKernel, shared: int) -> None:
-        """Let a kernel have more dynamic shared memory than it has by default."""
-        # The attribute belongs to a kernel on a device; asking for it takes long.
-        key = (int(runtime.getDevice()), id(function))
-        if self._shared.get(key, _DEFAULT_SHARED) < shared:
-            function.max_dynamic_shared_size_bytes = shared
-            self._shared[key] = shared
+    def _prepared(self, key: _Kernel, *, dynamic: bool) -> cupy.RawKernel:
+        """Return a kernel of the current device that may use all of shared memory."""
+        _, stage, variant, kernel = key
+        module = self._module(stage, variant)
+        room = self.shared_bytes()
+        with self._lock:
+            function = module.get_function(kernel)
+            if dynamic:
+                function.max_dynamic_shared_size_bytes = room
+            return self._kernels.setdefault(key, function)
 
     def gemm(
         self,

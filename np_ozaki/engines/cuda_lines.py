@@ -63,8 +63,8 @@ class Device(Protocol):
         """Return the product in the device's own FP64, not emulated."""
         ...
 
-    def out_of_memory(self) -> tuple[type[BaseException], ...]:
-        """Return the errors that say so."""
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Return whether an error says that memory ran out."""
         ...
 
     def free(self) -> None:

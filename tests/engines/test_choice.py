@@ -184,7 +184,9 @@ def getDevice():
 """
 
 
-def fake_cupy(folder, first_line="", count="return 1", capability="90"):
+def fake_cupy(
+    folder, first_line="", count="return 1", capability="90", nvrtc="return 13, 0"
+):
     """Write packages that look like CuPy from a distance."""
     cuda = folder / "cupy" / "cuda"
     libs = folder / "cupy_backends" / "cuda" / "libs"
@@ -194,13 +196,15 @@ def fake_cupy(folder, first_line="", count="return 1", capability="90"):
         f"{first_line}\nfrom . import cuda\nclass ndarray: pass\n"
     )
     (cuda / "__init__.py").write_text(
-        "from . import runtime\n"
+        "from . import driver, runtime\n"
         f"class Device:\n    compute_capability = '{capability}'\n"
     )
     (cuda / "runtime.py").write_text(_RUNTIME.format(count=count))
     for part in (folder / "cupy_backends", libs.parent, libs):
         (part / "__init__.py").touch()
     (libs / "cublas.py").touch()
+    (cuda / "driver.py").touch()
+    (libs / "nvrtc.py").write_text(f"def getVersion():\n    {nvrtc}\n")
 
 
 def run_with(folder, program):
@@ -236,6 +240,10 @@ def run_with(folder, program):
         (
             {"capability": "70"},
             "the device has compute capability 7.0: INT8 matrix units come with 7.5",
+        ),
+        (
+            {"nvrtc": "raise ImportError('no libnvrtc')"},
+            "CuPy finds no NVRTC, which compiles kernels: no libnvrtc",
         ),
     ],
 )
@@ -297,9 +305,12 @@ os.waitpid(child, 0)
 
 
 @needs_fork
-def test_a_child_of_a_process_that_used_the_gpu_has_none(tmp_path):
+@pytest.mark.parametrize(
+    "before", ["choice.cuda_engine()", "assert choice.cuda_unavailable() is None"]
+)
+def test_a_child_of_a_process_that_saw_the_gpu_has_none(tmp_path, before):
+    # To look for a GPU starts the driver, and that does not survive a fork.
     fake_cupy(tmp_path)
-    before = "choice.cuda_engine()"
     lines = run_with(tmp_path, _FORK.format(before=before)).splitlines()
     assert lines == [
         "unavailable: CUDA does not survive a fork: start processes by spawn",
@@ -309,9 +320,9 @@ def test_a_child_of_a_process_that_used_the_gpu_has_none(tmp_path):
 
 
 @needs_fork
-def test_a_child_of_a_process_that_did_not_use_the_gpu_may(tmp_path):
+def test_a_child_of_a_process_that_never_looked_may(tmp_path):
     fake_cupy(tmp_path)
-    program = _FORK.format(before="assert choice.cuda_unavailable() is None")
+    program = _FORK.format(before="pass")
     lines = run_with(
         tmp_path, program.replace("np_ozaki.matmul(", "(lambda *x, **y: 0)(")
     )

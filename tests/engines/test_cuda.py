@@ -19,7 +19,7 @@ from np_ozaki._kernels.render import limit_words
 
 import np_ozaki
 from np_ozaki import plan
-from np_ozaki.engines import choice, cuda_lines, cuda_stages
+from np_ozaki.engines import choice, cuda, cuda_lines, cuda_stages
 from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_lines import Operands
@@ -600,6 +600,30 @@ def test_certificate_misses_the_same_bits(place, phi, num_moduli):
     check(place, a, b[1:2], (num_moduli, "norm", True), layout=("F", "F", "F"))
 
 
+def wide_pair(k):
+    rng = np.random.default_rng(23)
+    shapes = (1, 3, k), (1, k, 4)
+    return [
+        rng.standard_normal(x) * np.exp(6.0 * rng.standard_normal(x)) for x in shapes
+    ]
+
+
+def test_second_look_in_blocks_of_k(place):
+    # The smallest workspace lets it have 1024 of k at a time.
+    assert check(place, *wide_pair(1100), workspace=1).missing_bits[0] > 0
+
+
+def test_second_look_without_memory_is_taken_on_the_host(place, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(cuda, "second_look", fail)
+    monkeypatch.setattr(
+        place.engine.device, "is_out_of_memory", lambda e: isinstance(e, MemoryError)
+    )
+    assert check(place, *wide_pair(40)).missing_bits[0] > 0
+
+
 @pytest.mark.parametrize("e", [1e-5, 1e-9, 1e-12, 1e-300])
 def test_certificate_of_entries_far_below_their_lines(place, e):
     a, b = np.array([[[2.0, 0.0], [1.0, 3.0]]]), np.array([[[e, 1.0], [1.0, 0.1]]])
@@ -635,7 +659,7 @@ def first_look(a, b, num_moduli):
 def test_first_look_is_the_rule_read_literally(place, monkeypatch, num_moduli, block):
     # A second look, on the host, would hide a first one that asks for too much.
     engine = place.engine
-    monkeypatch.setattr(engine, "_missing_bits", lambda a, b, x, v: place.host(x))
+    monkeypatch.setattr(engine, "_missing_bits", lambda a, b, x, *_: x)
     rng = np.random.default_rng(22)
     a = 1.0 + np.abs(rng.standard_normal((4, 3, 40)))
     b = 1.0 + np.abs(rng.standard_normal((4, 40, 5)))
@@ -775,7 +799,7 @@ def test_no_memory_at_all_is_an_error_and_the_next_product_works(short_of_memory
     a, b = entries(rng, (1, 3, 4), "ordinary"), entries(rng, (1, 4, 2), "wide")
     place = short_of_memory(100)
     x, y, out = place.own(a), place.own(b), place.own(np.zeros((1, 3, 2)))
-    with pytest.raises(MemoryError):
+    with pytest.raises(np_ozaki.WorkspaceError, match="smallest tiles"):
         run(place.engine, x, y, out, ORDINARY)
     check(short_of_memory(None), a, b)
 

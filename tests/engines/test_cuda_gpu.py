@@ -636,3 +636,47 @@ def test_entries_that_cannot_be_seen_are_counted_by_squares(cupy):
         found.append(int(outcome.missing_bits[0]))
     assert found[0] == found[1]
     assert 0 < found[0] < HOPELESS
+
+
+@pytest.mark.parametrize("engine", ["cpu", "cuda"])
+def test_out_is_checked_whoever_multiplies(cupy, engine):
+    x = cupy.ones((1, 2)), cupy.ones((2, 2))
+    good = cupy.empty((1, 2))
+    assert np_ozaki.matmul(*x, good, engine=engine) is good
+    assert (good == 2).all()
+    for out, error in (
+        (cupy.empty((1, 2), dtype=int), np_ozaki.OperandTypeError),
+        (cupy.empty((2, 2)), np_ozaki.ShapeError),
+        (np.empty((1, 2)), np_ozaki.OperandTypeError),
+    ):
+        with pytest.raises(error, match="out"):
+            np_ozaki.matmul(*x, out, engine=engine)
+
+
+def test_operands_of_another_device_are_refused(cupy):
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one device")
+    x = cupy.ones((64, 64))
+    with cupy.cuda.Device(1):
+        with pytest.raises(np_ozaki.OperandTypeError, match="device 0"):
+            np_ozaki.matmul(x, x)
+        y = cupy.ones((64, 64))
+        assert (np_ozaki.matmul(y, y) == 64).all()
+
+
+def test_strides_that_are_no_doubles(cupy):
+    packed = np.dtype([("skip", "i4"), ("value", "f8")])
+    host = np.zeros((4, 4), packed)
+    host["value"] = np.arange(16.0).reshape(4, 4)
+    raw = cupy.asarray(host.view(np.uint8).reshape(4, 4 * 12))
+
+    interface = {
+        "shape": (4, 4),
+        "strides": (48, 12),
+        "typestr": "<f8",
+        "data": (raw.data.ptr + 4, False),
+        "version": 3,
+    }
+    field = type("Field", (), {"__cuda_array_interface__": interface})()
+    c = np_ozaki.matmul(field, cupy.eye(4))
+    assert (cupy.asnumpy(c) == host["value"]).all()

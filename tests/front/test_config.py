@@ -1,5 +1,6 @@
 """The environment's defaults."""
 
+import numpy as np
 import pytest
 
 import np_ozaki
@@ -70,3 +71,13 @@ def test_contradictions_between_variables():
 def test_unknown_variables_warn():
     with pytest.warns(np_ozaki.OzakiWarning, match="NP_OZAKI_PRECISON"):
         read_config({"NP_OZAKI_PRECISON": "20"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"engine": ["cpu"]}, {"precision": [1]}, {"precision": np.array([1, 2])}],
+)
+def test_options_of_strange_types_are_named(options):
+    (name,) = options
+    with pytest.raises((np_ozaki.OptionError, np_ozaki.OperandTypeError), match=name):
+        np_ozaki.matmul(np.eye(2), np.eye(2), **options)

@@ -58,8 +58,8 @@ class HostDevice:
     def native(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return self.own(np.matmul(a, b))
 
-    def out_of_memory(self) -> tuple[type[BaseException], ...]:
-        return (MemoryError,)
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError)
 
     def free(self) -> None:
         self.freed += 1
