@@ -245,7 +245,7 @@ class CupyDevice:
         """Return a kernel of the current device that may use all of shared memory."""
         _, stage, variant, kernel = key
         module = self._module(stage, variant)
-        room = self.shared_bytes()
+        room = self._of_device()[1] - _RESERVED_SHARED
         with self._lock:
             function = module.get_function(kernel)
             if dynamic:
