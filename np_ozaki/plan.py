@@ -20,7 +20,7 @@ __all__ = [
 CPU_MIN_FLOPS = 2 * 256**3
 """Default `min_flops` of a scope on the CPU engine: below it native takes over."""
 
-CUDA_MIN_FLOPS = 2 * 512**3
+CUDA_MIN_FLOPS = 2 * 1024**3
 """The same on a GPU, where a product pays for launches and copies."""
 
 INT8_K_BLOCK = 1 << 17

@@ -266,7 +266,7 @@ class enabled(_Scope):
         "performant" routes only what is predicted to be faster than native.
     min_flops : int, optional
         Products of fewer operations (2 m n k of one matrix of a batch) stay native;
-        the default is 2 * 256**3 on the CPU engine and 2 * 512**3 on a GPU.  Such
+        the default is 2 * 256**3 on the CPU engine and 2 * 1024**3 on a GPU.  Such
         products are not counted.
     local : bool, default False
         True: for this context (thread, task) only.  False: also for threads and tasks
