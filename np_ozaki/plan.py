@@ -192,8 +192,8 @@ class CudaTiles:
         planes = self.num_planes * ((m + n) * k + 4 * m * n)
         panels = 0
         if self.host:
-            # Two of each, so that copies and kernels overlap.
-            panels = 16 * ((self.m + self.n) * self.inner + self.m * self.n)
+            # Two of each operand and three results, so that copies and kernels overlap.
+            panels = 16 * (self.m + self.n) * self.inner + 24 * self.m * self.n
         return self.batch * (planes + panels)
 
 
