@@ -533,11 +533,6 @@ FAULTS = {
         "top_exponent(x) + top_exponent(y)",
         "2 * top_exponent(x)",
     ),
-    "cuda second look: squares counted together": (
-        "_kernels/second_look.cu",
-        "i / LOOK_TILE * squares + j / LOOK_TILE",
-        "0",
-    ),
     "cuda tiles: facts of the first tile": (
         "engines/cuda_lines.py",
         "self.first + lines.start",
