@@ -116,8 +116,7 @@ HD int largest_power_of_four(uint64 value, int limit_bits, uint64 limit_top) {
   return fits ? g : g - 1;
 }
 
-const int RULE_NORM = 0;
-const int RULE_LEGACY = 1;
+const int RULE_NORM = 0;  // else "legacy"
 
 // mu of a line from S, the sum of squares of its w-bit ceilings.
 HD int line_exponent(uint64 largest, uint64 squares, int rule, int w, int limit_bits,
@@ -131,6 +130,7 @@ HD int line_exponent(uint64 largest, uint64 squares, int rule, int w, int limit_
   return (by_norm < by_size ? by_norm : by_size) - e;
 }
 
+const int FIRST_LOOK_BITS = 7;  // of the plane floor(|x| 2^(6 - e)) of a certificate
 const int AUXILIARY_BITS = 5;  // Abar = ceil(|a| 2^(5 - e)) in scaling "accurate"
 
 // mu of a line from the maximum of its row, or column, of Cbar.

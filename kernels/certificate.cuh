@@ -4,7 +4,6 @@
 
 const int HOPELESS = 1 << 20;
 const int UNIT_BITS = 57;
-const int FIRST_LOOK_BITS = 7;
 
 // The exponent of x 2^shift / y as frexp gives it, or 0 where that is not above 1: from
 // leading bits, and mantissas where those agree.  x and y are not 0.

@@ -3,7 +3,6 @@
 
 // Unrolled, constants are part of the code; with many moduli NVRTC takes too long.
 const int UNROLLED = WIDE ? 1 : NUM_MODULI;
-const int FIRST_LOOK_BITS = 7;  // of the plane floor(|x| 2^(6 - e)) of a certificate
 
 // The residue of a scaled integer (with its offset) modulo p of index l: its low byte.
 DEVICE int residue(uint64 value, int byte_shift, int l) {

@@ -91,14 +91,14 @@ def _native_info(name: str, a: Any, b: Any, reason: str) -> CallInfo:
 
 def _device_matmul(a: Any, b: Any, out: Any, options: Options) -> _Result:
     """Multiply where an operand lies on a GPU; the result lies there, too."""
-    a, b = choice.as_device_array(a), choice.as_device_array(b)
-    target = None if out is None else choice.as_device_array(out, copy=False)
-    reason = _dtype_reason(a, b)
-    if reason is not None:
-        result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
-        return result, _native_info("matmul", a, b, reason)
-    a, b = (x.astype(np.float64, copy=False) for x in (a, b))
     try:
+        a, b = choice.as_device_array(a), choice.as_device_array(b)
+        target = None if out is None else choice.as_device_array(out, copy=False)
+        reason = _dtype_reason(a, b)
+        if reason is not None:
+            result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
+            return result, _native_info("matmul", a, b, reason)
+        a, b = (x.astype(np.float64, copy=False) for x in (a, b))
         return matmul_arrays(a, b, target, route="matmul", options=options)
     except WorkspaceError:
         raise
@@ -106,7 +106,7 @@ def _device_matmul(a: Any, b: Any, out: Any, options: Options) -> _Result:
         raise WorkspaceError(
             refusal(
                 "operands",
-                f"shapes {a.shape}, {b.shape}",
+                f"shapes {np.shape(a)}, {np.shape(b)}",
                 f"the GPU has no memory for the result or a copy ({error})",
                 "free arrays there, or pass them from the host",
             )

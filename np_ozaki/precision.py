@@ -164,7 +164,8 @@ def _elsewhere(
     engine: Engine, a: Array, b: Array, options: Options, batch: int
 ) -> Array:
     if not options.reproducible:
-        return engine.native(a, b)  # type: ignore[no-any-return]
+        native: Array = engine.native(a, b)
+        return native
     a, b = engine.to_host(a), engine.to_host(b)
     a = np.broadcast_to(a, (batch, *a.shape[1:]))
     b = np.broadcast_to(b, (batch, *b.shape[1:]))

@@ -19,7 +19,7 @@ class CallInfo:
     route : str
         Which function of NumPy or np_ozaki was called.
     engine : str
-        Who multiplied: "cpu" or "native".
+        Who multiplied: "cpu", "cuda", "native", or "exact" where Python integers did.
     batch, m, n, k : int
         Size of the product.
     num_moduli : int or None

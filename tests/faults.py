@@ -490,7 +490,7 @@ FAULTS = {
     ),
     "cuda certificate: no second look": (
         "engines/cuda.py",
-        "short[index] = second_look(self, pair[0], pair[1], *variant[:2])",
+        "short[index] = second_look(self, x, y, variant[0], variant[1], budget)",
         "pass",
     ),
     "cuda integers: plain ones are shifted one too far": (
@@ -550,8 +550,8 @@ FAULTS = {
     ),
     "cuda memory: no second try": (
         "engines/cuda.py",
-        "                if budget <= _LEAST_BUDGET:\n",
-        "                if True:\n",
+        "            if budget <= _LEAST_BUDGET:\n",
+        "            if True:\n",
     ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",

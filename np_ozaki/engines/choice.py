@@ -62,11 +62,8 @@ def cuda_unavailable() -> str | None:
         return "CUDA does not survive a fork: start processes by spawn"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed: pip install 'np_ozaki[cuda13]' or [cuda12]"
-    try:
-        from np_ozaki.engines import cuda_device
-    except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
-        return f"CuPy cannot be imported: {error}"
-    return cuda_device.unavailable()
+    device = _import_cuda_device()
+    return device if isinstance(device, str) else device.unavailable()
 
 
 @functools.cache
@@ -102,20 +99,28 @@ def engine_states() -> dict[str, str]:
     return {"cpu": "available", "cuda": cuda}
 
 
-def _cuda_device() -> Any:
-    """Return the module that knows CuPy, for arrays that are on a GPU already."""
+def _import_cuda_device() -> Any:
+    """Return the module that knows CuPy, or a text that says why there is none."""
     try:
         from np_ozaki.engines import cuda_device
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
+        return f"CuPy cannot be imported: {error}"
+    return cuda_device
+
+
+def _cuda_device() -> Any:
+    """Return the module that knows CuPy, for arrays that are on a GPU already."""
+    device = _import_cuda_device()
+    if isinstance(device, str):
         raise EngineUnavailableError(
             refusal(
                 "operand",
                 "array on a GPU",
-                f"CuPy cannot be imported: {error}",
+                device,
                 "pip install 'np_ozaki[cuda13]' or [cuda12], or pass it as ndarray",
             )
-        ) from error
-    return cuda_device
+        )
+    return device
 
 
 def as_device_array(x: Any, *, copy: bool = True) -> Any:

@@ -486,7 +486,8 @@ class CpuEngine:
         kept: Array | None = None
         # Buffers are given back before new ones are taken: the limit counts one set.
         for j in ranges(b.shape[2], tiles.n):
-            fresh = True
+            space.give(kept)
+            kept = None
             for i in ranges(a.shape[1], tiles.m):
                 shape = (system.num_planes, batch, i.stop - i.start, j.stop - j.start)
                 if total is None or total.shape != shape:
@@ -498,7 +499,7 @@ class CpuEngine:
                 for h in inner:
                     space.give(planes)
                     planes = None
-                    if fresh or len(inner) > 1:
+                    if kept is None or len(inner) > 1:
                         space.give(kept)
                         kept = None
                         kept = self.residues(
@@ -508,8 +509,6 @@ class CpuEngine:
                             left=False,
                             allocate=space.take,
                         )
-                        fresh = False
-                    assert kept is not None  # noqa: S101 - made for the first tile
                     planes = self.residues(
                         a[:, i, h], mu[:, i], system, left=True, allocate=space.take
                     )

@@ -356,9 +356,7 @@ class _Side:
             single = self.known.words.shape[1] == 1
             self.facts = self.known.part(lines) if single else self.known
         elif engine.fits_shared(self.operand) and k <= self._k_block:
-            self.facts, planes = engine.fused(
-                self.operand, num_moduli, scaling, self.variant
-            )
+            self.facts, planes = engine.fused(self.operand, self.variant)
             self._planes = (slice(0, k), planes)
         else:
             self.facts = engine.line_facts(self.operand, num_moduli, scaling)

@@ -18,6 +18,7 @@ from cupy_backends.cuda.libs import cublas, nvrtc
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant, source
+from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.errors import OperandTypeError, refusal
 
@@ -60,10 +61,11 @@ def unavailable() -> str | None:
         if not runtime.getDeviceCount():
             return "there is no CUDA device"
         capability = int(cupy.cuda.Device().compute_capability)
-        nvrtc.getVersion()
     except runtime.CUDARuntimeError as error:
         return f"CUDA does not start: {error}"
-    except Exception as error:  # noqa: BLE001 - however the library is not found
+    try:
+        nvrtc.getVersion()
+    except (ImportError, OSError, RuntimeError) as error:
         return f"CuPy finds no NVRTC, which compiles kernels: {error}"
     if capability < OLDEST_CAPABILITY:
         return (
@@ -107,10 +109,8 @@ def as_device_array(x: Any) -> cupy.ndarray:
 
 
 def _imported(x: Any) -> cupy.ndarray:
-    if hasattr(x, "__dlpack__") and not hasattr(x, "__cuda_array_interface__"):
-        on_gpu = int(x.__dlpack_device__()[0]) in {2, 13}
-        if on_gpu:
-            return cupy.from_dlpack(x)
+    if is_device_array(x) and not hasattr(x, "__cuda_array_interface__"):
+        return cupy.from_dlpack(x)
     array = cupy.asarray(x)
     size = array.itemsize
     if array.data.ptr % size or any(s % size for s in array.strides):

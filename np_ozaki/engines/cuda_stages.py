@@ -92,9 +92,15 @@ class Stages:
             replace_exponents(self, left, right, rows, columns, num_moduli, tiles)
         return left, right, rows, columns
 
-    def rule(self, num_moduli: int, scaling: str) -> NDArray[Any]:
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def rule(num_moduli: int, scaling: str) -> NDArray[np.void]:
         """Return what kernels must know to make exponents."""
-        return _rule(num_moduli, scaling)
+        bits, top = limit_words(num_moduli)
+        w = norm_width(product_bound(num_moduli))
+        # Three 32-bit fields and padding, then one of 64 bits without a sign.
+        signed = top - (1 << 64) if top >> 63 else top
+        return structure(_RULES[scaling] | w << 32, bits, signed)
 
     def _new_facts(self, operand: Operands) -> Facts:
         batch, lines, _ = operand.x.shape
@@ -138,11 +144,10 @@ class Stages:
         args: tuple[Any, ...],
         *,
         variant: Variant | None = None,
-        block: int = _THREADS,
         shared: int = 0,
     ) -> None:
         """Queue a kernel of a stage."""
-        self.device.launch(stage, variant, kernel, grid, block, args, shared)
+        self.device.launch(stage, variant, kernel, grid, _THREADS, args, shared)
 
     def per_line(
         self,
@@ -218,17 +223,15 @@ class Stages:
         room = min(_FUSED_BYTES, self.device.shared_bytes())
         return operand.along and _spread_bytes(operand.x.shape[2]) <= room
 
-    def fused(
-        self, operand: Operands, num_moduli: int, scaling: str, variant: Variant
-    ) -> tuple[Facts, Any]:
+    def fused(self, operand: Operands, variant: Variant) -> tuple[Facts, Any]:
         """Return facts and residues of lines that shared memory holds, read once."""
         facts = self._new_facts(operand)
         self.device.mark("residues")
-        planes = self.new_planes(operand, num_moduli + variant[2])
+        planes = self.new_planes(operand, variant[0] + variant[2])
         args = (
             operand.struct(),
             facts.struct(self.device),
-            self.rule(num_moduli, scaling),
+            self.rule(*variant[:2]),
             self._planes_struct(planes),
         )
         grid = (planes.shape[1] * planes.shape[2],)
@@ -370,15 +373,6 @@ class Stages:
             "certificate", "widen", self.flat_grid(count), (products, wide, count)
         )
         return wide
-
-
-@functools.lru_cache(maxsize=256)
-def _rule(num_moduli: int, scaling: str) -> NDArray[np.void]:
-    bits, top = limit_words(num_moduli)
-    w = norm_width(product_bound(num_moduli))
-    # Three 32-bit fields and padding, then one of 64 bits without a sign.
-    signed = top - (1 << 64) if top >> 63 else top
-    return structure(_RULES[scaling] | w << 32, bits, signed)
 
 
 def _spread_bytes(k: int) -> int:

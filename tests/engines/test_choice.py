@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -105,7 +106,11 @@ def test_performant_leaves_everything_to_numpy():
 class OnGpu:
     """An array that says that it lies on a GPU."""
 
-    __cuda_array_interface__ = {"shape": (3, 3), "typestr": "<f8", "version": 3}  # noqa: RUF012
+    __cuda_array_interface__: ClassVar = {
+        "shape": (3, 3),
+        "typestr": "<f8",
+        "version": 3,
+    }
 
 
 class OfDlpack:

@@ -166,7 +166,7 @@ def test_scaling_exponents_of_a_batch_with_special_values(place, scaling):
 
 def facts_of(place, engine, operand, variant, fused):
     if fused:
-        facts, planes = engine.fused(operand, *variant[:2], variant)
+        facts, planes = engine.fused(operand, variant)
     else:
         facts = engine.line_facts(operand, *variant[:2])
         planes = engine.residues(operand, facts, variant)

@@ -49,8 +49,7 @@ def test_products_without_a_common_term_are_zero(multiply):
         b[order[split:], j] = 0.0
     c = multiply(a, b)
     for i, j in zip(rows, columns, strict=True):
-        if not (a[i] * b[:, j]).any():
-            assert c[i, j] == 0.0
+        assert c[i, j] == 0.0
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 4, 8, 16, 32, 64, 128, full_range(N)])
