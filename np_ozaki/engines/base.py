@@ -3,15 +3,65 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Engine", "Outcome"]
+__all__ = ["Balanced", "Engine", "Outcome", "Scheme", "Target"]
 
 Array = NDArray[np.float64]
 Exponents = NDArray[np.int64]
+
+Target = Literal["conventional"] | int
+"""What a certificate shall show: |C - AB| <= theta |A||B| before the one rounding.
+
+"conventional" is theta = k u, an int t is theta = 2^t.
+"""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """All that the bits of a product depend on, besides its operands.
+
+    Attributes
+    ----------
+    num_moduli : int
+        N of the contract, 2 to 49.
+    scaling : str
+        "norm", "accurate" or "legacy".
+    shift : int
+        t: the exponents are mu - t and nu + t, which lends bits that one operand does
+        not use to the other.  C' 2^-(mu + nu) cannot wrap for any t.  Whoever asks for
+        t > 0 knows that no entry of A is rounded nevertheless, for t < 0 none of B.
+    """
+
+    num_moduli: int
+    scaling: str = "norm"
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """Operands whose inner indices were rescaled by powers of two: A D and D^-1 B.
+
+    Attributes
+    ----------
+    a : (batch, m, k) array of float64
+        A D, rows also scaled by 2^rows; exact.
+    b : (batch, k, n) array of float64
+        D^-1 B, columns also scaled by 2^columns; exact.
+    rows, columns : (batch, m) and (batch, n) ndarray of int64
+        To be taken away from the result again, as `line_shifts` of `Engine.matmul`.
+    spread : (batch,) ndarray of int64
+        Largest minus smallest exponent in D; 0 where nothing was changed.
+    """
+
+    a: Any
+    b: Any
+    rows: Exponents
+    columns: Exponents
+    spread: Exponents
 
 
 @dataclass(frozen=True)
@@ -74,13 +124,48 @@ class Engine(Protocol):
         a: Array,
         b: Array,
         out: Array,
+        scheme: Scheme,
         *,
-        num_moduli: int,
-        scaling: str,
-        workspace_bytes: int | None,
-        certify: bool = False,
+        workspace_bytes: int | None = None,
+        certify: Target | None = None,
+        line_shifts: tuple[Exponents, Exponents] | None = None,
+        low: Array | None = None,
     ) -> Outcome:
-        """Write the product to `out` (batch, m, n), any strides."""
+        """Write the product to `out` (batch, m, n), any strides.
+
+        `line_shifts`, (batch, m) and (batch, n) integers on the host, join mu and nu
+        in the last stage only: C' 2^-(mu + rows + nu + columns).  `low`, of the shape
+        and kind of `out`, takes what the one rounding left: the exact value minus
+        `out`, rounded once to float64; 0 where `out` is not finite.
+        """
+        ...
+
+    def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
+        """Return the second look alone: bits that each matrix is short of `target`."""
+        ...
+
+    def rebalance(self, a: Any, b: Any) -> Balanced:
+        """Return operands with smaller ranges of exponents in their lines.
+
+        See `cpu_rebalance` for the rule.
+        """
+        ...
+
+    def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
+        """Return mu (batch, m) or nu (batch, n) of scaling "norm", on the host."""
+        ...
+
+    def line_units(self, x: Any, *, left: bool) -> tuple[Exponents, Exponents]:
+        """Return what is known of the bits of each line, on the host.
+
+        First e, of the largest entry, 2^e <= |x| < 2^(e + 1); then l, such that all
+        entries are multiples of 2^l.  A line of zeros has 0 and `ZERO_UNIT`.  NaN and
+        Inf count as 0.
+        """
+        ...
+
+    def sample(self, x: Any) -> Array:
+        """Return some entries of each matrix, (batch, count), on the host."""
         ...
 
     def native(self, a: Any, b: Any) -> Any:

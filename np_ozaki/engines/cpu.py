@@ -6,36 +6,28 @@ small ones go through every stage together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import hooks
-from np_ozaki.engines import workspace
-from np_ozaki.engines.base import Outcome
-from np_ozaki.engines.cpu_accurate import auxiliary_maxima
+from np_ozaki.engines import cpu_rebalance, workspace
+from np_ozaki.engines.base import Balanced, Outcome, Scheme, Target
 from np_ozaki.engines.cpu_certificate import Side, missing_bits, side, split
 from np_ozaki.engines.cpu_exponents import (
     Exponents,
     Lines,
-    accurate_exponents,
     legacy_exponents,
     magnitudes,
     norm_exponents,
 )
-from np_ozaki.engines.cpu_reconstruct import reconstruct
-from np_ozaki.engines.cpu_residues import reduce_balanced, residue_planes
-from np_ozaki.engines.parallel import (
-    Block,
-    available_threads,
-    blocks,
-    of_batch,
-    ranges,
-    run_blocks,
-)
+from np_ozaki.engines.cpu_residues import residue_planes
+from np_ozaki.engines.cpu_stages import CpuStages
+from np_ozaki.engines.cpu_units import line_units, sample
+from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.residue_system import (
     EXACT_K_BLOCK,
     ResidueSystem,
@@ -73,6 +65,8 @@ class _Scaled:
         Rows of A.
     special : bool
         Whether an operand held NaN or Inf.
+    shift : int
+        The scheme's.
     """
 
     lines: tuple[Lines, ...]
@@ -80,6 +74,7 @@ class _Scaled:
     exponents: tuple[Exponents, ...]
     m: int
     special: bool
+    shift: int
 
     def sides(self, thorough: bool) -> tuple[Side, Side]:
         """Return what A and B contribute to a certificate."""
@@ -89,7 +84,13 @@ class _Scaled:
                 zip(self.lines, self.largest, self.exponents, strict=True)
             )
         )
-        return (left, rest[0]) if rest else split(left, self.m)
+        a, b = (left, rest[0]) if rest else split(left, self.m)
+        # Whoever lends bits is not rounded.
+        if self.shift > 0:
+            a = replace(a, unit=np.zeros_like(a.unit))
+        elif self.shift < 0:
+            b = replace(b, unit=np.zeros_like(b.unit))
+        return a, b
 
     def of(self, chosen: NDArray[np.intp]) -> _Scaled:
         """Return the chosen matrices of the batch."""
@@ -103,10 +104,40 @@ class _Scaled:
             tuple(map(pick, self.exponents)),
             self.m,
             self.special,
+            self.shift,
         )
 
 
-class CpuEngine:
+@dataclass(frozen=True)
+class _Job:
+    """One part of a batch, and how it is to be multiplied."""
+
+    a: Array
+    b: Array
+    out: Array
+    low: Array | None
+    line_shifts: tuple[Exponents, Exponents] | None
+    scheme: Scheme
+    system: ResidueSystem
+    tiles: Tiles
+    space: workspace.Workspace
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether only the contract's own exponents and result are wanted."""
+        scheme = self.scheme
+        extra = (scheme.shift, self.low is not None, self.line_shifts is not None)
+        return scheme.scaling != "accurate" and not any(extra)
+
+
+def _part(
+    line_shifts: tuple[Exponents, Exponents], part: slice
+) -> tuple[Exponents, Exponents]:
+    rows, columns = (x[of_batch(part, x)] for x in line_shifts)
+    return rows, columns
+
+
+class CpuEngine(CpuStages):
     """Ozaki scheme II on FP64 units, bit for bit the contract.
 
     Parameters
@@ -117,154 +148,17 @@ class CpuEngine:
 
     name = "cpu"
 
-    def __init__(self, threads: int | None = None) -> None:
-        self.threads = threads or available_threads()
-
-    def scaling_exponents(
-        self, a: Array, b: Array, num_moduli: int, scaling: str
-    ) -> tuple[Exponents, Exponents]:
-        """Return the scaling exponents of the rows of A and the columns of B.
-
-        Parameters
-        ----------
-        a : (batch, m, k) ndarray of float64
-            Finite.
-        b : (batch, k, n) ndarray of float64
-            Finite.
-        num_moduli : int
-            N of the contract.
-        scaling : str
-            "norm", "accurate" or "legacy".
-
-        Returns
-        -------
-        mu : (batch, m) ndarray of int64
-        nu : (batch, n) ndarray of int64
-        """
-        left, right = Lines.of(a, -1, self.threads), Lines.of(b, -2, self.threads)
-        largest = magnitudes(left), magnitudes(right)
-        return self._exponents(left, right, largest, num_moduli, scaling)
-
-    def _exponents(
-        self,
-        left: Lines,
-        right: Lines,
-        largest: tuple[Array, Array],
-        num_moduli: int,
-        scaling: str,
-    ) -> tuple[Exponents, Exponents]:
-        if scaling == "accurate":
-            rows, columns = auxiliary_maxima(
-                left.matrix(-1), right.matrix(-2), *largest
-            )
-            return (
-                accurate_exponents(largest[0], rows, num_moduli),
-                accurate_exponents(largest[1], columns, num_moduli),
-            )
-        rule = norm_exponents if scaling == "norm" else legacy_exponents
-        return rule(left, largest[0], num_moduli), rule(right, largest[1], num_moduli)
-
-    def residues(
-        self,
-        x: Array,
-        exponents: Exponents,
-        system: ResidueSystem,
-        *,
-        left: bool,
-        allocate: Callable[[tuple[int, ...]], Array] = np.empty,
-    ) -> Array:
-        """Return A' (or B') and its residues as float64 planes.
-
-        Parameters
-        ----------
-        x : (batch, m, k) or (batch, k, n) ndarray of float64
-            Finite operand, any strides.
-        exponents : (batch, m) or (batch, n) ndarray of int64
-            From `scaling_exponents`.
-        system : ResidueSystem
-            The engine's moduli.
-        left : bool
-            Whether `x` is A.
-        allocate : callable, optional
-            Makes an uninitialised float64 array of a shape.
-
-        Returns
-        -------
-        (num_planes, batch, ...) ndarray of float64
-            Planes in the shape of `x` and in its memory order.
-        """
-        axis = -1 if left else -2
-        lines = Lines.of(x, axis, self.threads)
-        tables = system.left if left else system.right
-        planes = residue_planes(lines, exponents, system, tables, allocate)
-        return planes if lines.along == (axis == -1) else planes.swapaxes(-1, -2)
-
-    def residue_gemm(self, left: Array, right: Array, out: Array) -> None:
-        """Multiply plane by plane.
-
-        Parameters
-        ----------
-        left : (num_planes, batch, m, k) ndarray of float64
-            From `residues`; k is at most `EXACT_K_BLOCK`.
-        right : (num_planes, batch, k, n) ndarray of float64
-            From `residues`.
-        out : (num_planes, batch, m, n) ndarray of float64
-            Exact for the moduli; plane 0 within k u M of C'.
-        """
-        np.matmul(left, right, out=out)
-
-    def reduce(self, products: Array, system: ResidueSystem) -> None:
-        """Reduce residue products modulo p in place, between blocks of k.
-
-        Parameters
-        ----------
-        products : (num_planes, batch, m, n) ndarray of float64
-            Plane 0 stays as it is.
-        system : ResidueSystem
-            The engine's moduli.
-        """
-        value = products[int(system.has_head) :]
-
-        def work(share: Sequence[Block]) -> None:
-            for block in share:
-                part = value[(slice(None), *block)]
-                reduce_balanced(part, system, np.empty(part.shape))
-
-        run_blocks(work, blocks(products.shape[1:]), self.threads)
-
-    def reconstruct(
-        self,
-        products: Array,
-        mu: Exponents,
-        nu: Exponents,
-        system: ResidueSystem,
-        out: Array,
-    ) -> None:
-        """Write C, rounded once, to `out`; see `cpu_reconstruct.reconstruct`.
-
-        Parameters
-        ----------
-        products : (num_planes, batch, m, n) ndarray of float64
-            From `residue_gemm`; overwritten.
-        mu, nu : ndarray of int64
-            From `scaling_exponents`.
-        system : ResidueSystem
-            The engine's moduli.
-        out : (batch, m, n) ndarray of float64
-            Result.
-        """
-        reconstruct(products, mu, nu, system, out, self.threads)
-
     def matmul(
         self,
         a: Array,
         b: Array,
         out: Array,
+        scheme: Scheme,
         *,
-        num_moduli: int,
-        scaling: str,
-        workspace_bytes: int | None,
-        certify: bool = False,
+        workspace_bytes: int | None = None,
+        certify: Target | None = None,
+        line_shifts: tuple[Exponents, Exponents] | None = None,
+        low: Array | None = None,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -276,15 +170,16 @@ class CpuEngine:
             Any strides; batch 1 broadcasts.
         out : (batch, m, n) ndarray of float64
             Any strides; must not overlap an operand.
-        num_moduli : int
-            N of the contract, 2 to 49.
-        scaling : str
-            "norm", "accurate" or "legacy".
-        workspace_bytes : int or None
+        scheme : Scheme
+            Moduli, scaling, shift.
+        workspace_bytes : int, optional
             Limit for all products that run in this process; None is 1 GiB.
-        certify : bool
-            Also tell whether every entry is as accurate as a conventional product is
-            guaranteed to be (see `cpu_certificate`).
+        certify : "conventional" or int, optional
+            Also tell whether every entry keeps to this bound (see `cpu_certificate`).
+        line_shifts : tuple of (batch, lines) ndarray of int64, optional
+            What the rows of A and the columns of B were scaled by before.
+        low : (batch, m, n) ndarray of float64, optional
+            Takes what the rounding to `out` left.
 
         Returns
         -------
@@ -292,11 +187,17 @@ class CpuEngine:
             Exceptions that IEEE arithmetic would have flagged, and the tiling.
         """
         k = a.shape[2]
+        certified = certify is not None
         if not k or not out.size:
-            out[...] = 0.0
-            sure = np.zeros(out.shape[0], dtype=np.int64) if certify else None
+            for result in (out, low):
+                if result is not None:
+                    result[...] = 0.0
+            sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        system = residue_system(num_moduli, scaling, (k - 1).bit_length())
+        k_class = (k - 1).bit_length()
+        system = residue_system(
+            scheme.num_moduli, scheme.scaling, k_class, scheme.shift
+        )
         sizes = (*out.shape, k)
         choice = {"num_planes": system.num_planes, "exact_k": EXACT_K_BLOCK}
         wanted = choose_tiles(*sizes, **choice).workspace_bytes
@@ -310,15 +211,19 @@ class CpuEngine:
             count = 0
             missing = np.zeros(out.shape[0], dtype=np.int64)
             for part in ranges(out.shape[0], tiles.batch):
-                done, overflow, invalid = self._batch(
+                job = _Job(
                     a[of_batch(part, a)],
                     b[of_batch(part, b)],
                     out[part],
+                    None if low is None else low[part],
+                    None if line_shifts is None else _part(line_shifts, part),
+                    scheme,
                     system,
-                    scaling,
                     tiles,
                     space,
-                    missing[part] if certify else None,
+                )
+                done, overflow, invalid = self._batch(
+                    job, missing[part] if certified else None, certify
                 )
                 count += done
                 flags = [flags[0] or overflow, flags[1] or invalid]
@@ -327,8 +232,76 @@ class CpuEngine:
             invalid=flags[1],
             workspace_bytes=tiles.workspace_bytes,
             tiles=count,
-            missing_bits=missing if certify else None,
+            missing_bits=missing if certified else None,
         )
+
+    def missing_bits(
+        self, a: Array, b: Array, scheme: Scheme, target: Target
+    ) -> Exponents:
+        """Return the second look alone.
+
+        Parameters
+        ----------
+        a : (batch, m, k) ndarray of float64
+        b : (batch, k, n) ndarray of float64
+        scheme : Scheme
+            Moduli, scaling, shift of the product in question.
+        target : "conventional" or int
+            What is to be shown.
+
+        Returns
+        -------
+        (batch,) ndarray of int64
+            As `Outcome.missing_bits`.
+        """
+        with np.errstate(all="ignore"), hooks.unrouted():
+            if scheme.scaling == "accurate" and a.shape[0] != b.shape[0]:
+                batch = max(a.shape[0], b.shape[0])
+                a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (a, b))
+            left, largest_a, _ = self._finite(a, -1)
+            right, largest_b, _ = self._finite(b, -2)
+            largest = largest_a, largest_b
+            exponents = self._exponents(left, right, largest, scheme)
+            scaled = _Scaled(
+                (left, right), largest, exponents, a.shape[1], False, scheme.shift
+            )
+            return missing_bits(*scaled.sides(thorough=True), target)
+
+    def rebalance(self, a: Array, b: Array) -> Balanced:
+        """Return operands with smaller ranges in their lines; see `cpu_rebalance`."""
+        with np.errstate(all="ignore"):
+            return cpu_rebalance.rebalance(a, b)
+
+    def line_exponents(self, x: Array, num_moduli: int, *, left: bool) -> Exponents:
+        """Return mu or nu of scaling "norm".
+
+        Parameters
+        ----------
+        x : (batch, m, k) or (batch, k, n) ndarray of float64
+            A or B; NaN and Inf count as 0.
+        num_moduli : int
+            N of the contract.
+        left : bool
+            Whether `x` is A.
+
+        Returns
+        -------
+        (batch, lines) ndarray of int64
+            Scaling exponents.
+        """
+        with np.errstate(all="ignore"):
+            lines, largest, _ = self._finite(x, -1 if left else -2)
+            return norm_exponents(lines, largest, num_moduli)
+
+    def line_units(self, x: Array, *, left: bool) -> tuple[Exponents, Exponents]:
+        """Return e and l of each line; see `cpu_units.line_units`."""
+        with np.errstate(all="ignore"):
+            lines, largest, _ = self._finite(x, -1 if left else -2)
+            return line_units(lines, largest)
+
+    def sample(self, x: Array) -> Array:
+        """Return some entries of each matrix; see `cpu_units.sample`."""
+        return sample(x)
 
     def native(self, a: Array, b: Array) -> Array:
         """Return the product as NumPy computes it.
@@ -354,88 +327,76 @@ class CpuEngine:
         return x
 
     def _batch(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        system: ResidueSystem,
-        scaling: str,
-        tiles: Tiles,
-        space: workspace.Workspace,
-        missing: Exponents | None,
+        self, job: _Job, missing: Exponents | None, target: Target | None
     ) -> tuple[int, bool, bool]:
         """Multiply one part of a batch; return (tiles, overflow, invalid)."""
+        a, b, out = job.a, job.b, job.out
         size = (a.shape[1] + b.shape[2]) * a.shape[2]
-        small = size <= _SMALL and a.shape[0] == b.shape[0] and scaling != "accurate"
-        multiply = self._small if small else self._tiled
-        scaled, count = multiply(a, b, out, system, scaling, tiles, space)
-        if missing is not None:
-            missing[...] = missing_bits(*scaled.sides(thorough=False))
+        small = size <= _SMALL and a.shape[0] == b.shape[0] and job.is_plain
+        scaled, count = self._small(job) if small else self._tiled(job)
+        if missing is not None and target is not None:
+            missing[...] = missing_bits(*scaled.sides(thorough=False), target)
             (doubtful,) = np.nonzero(missing)
             if doubtful.size:
                 sides = scaled.of(doubtful).sides(thorough=True)
-                missing[doubtful] = missing_bits(*sides)
-        bits = product_bound(system.num_moduli).bit_length()
+                missing[doubtful] = missing_bits(*sides, target)
+        bits = product_bound(job.system.num_moduli).bit_length()
         lowest = [int(np.minimum.reduce(x, axis=None)) for x in scaled.exponents]
         near = lowest[0] + lowest[-1] < bits - _LARGEST_EXPONENT
+        near = near or job.line_shifts is not None
         overflow = near and bool(np.isinf(out).any())
-        invalid = self._special_values(a, b, out) if scaled.special else False
+        invalid = False
+        if scaled.special:
+            invalid = self._special_values(a, b, out)
+            if job.low is not None:
+                job.low[~np.isfinite(out)] = 0.0
         return count, overflow, invalid
 
-    def _tiled(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        system: ResidueSystem,
-        scaling: str,
-        tiles: Tiles,
-        space: workspace.Workspace,
-    ) -> tuple[_Scaled, int]:
+    def _tiled(self, job: _Job) -> tuple[_Scaled, int]:
         """Multiply tile by tile; return the scaled operands and the tiles done."""
-        if scaling == "accurate":
+        a, b, scheme = job.a, job.b, job.scheme
+        if scheme.scaling == "accurate":
             # These exponents depend on the partner: no operand serves a whole batch.
-            a = np.broadcast_to(a, (out.shape[0], *a.shape[1:]))
-            b = np.broadcast_to(b, (out.shape[0], *b.shape[1:]))
+            a = np.broadcast_to(a, (job.out.shape[0], *a.shape[1:]))
+            b = np.broadcast_to(b, (job.out.shape[0], *b.shape[1:]))
         left, largest_a, special_a = self._finite(a, -1)
         right, largest_b, special_b = self._finite(b, -2)
         largest = largest_a, largest_b
-        mu, nu = self._exponents(left, right, largest, system.num_moduli, scaling)
+        mu, nu = exponents = self._exponents(left, right, largest, scheme)
+        if job.line_shifts is not None:
+            mu, nu = mu + job.line_shifts[0], nu + job.line_shifts[1]
         count = 0
-        todo = self._products(left, right, mu, nu, system, tiles, space)
-        for i, j, products in todo:
-            self.reconstruct(products, mu[:, i], nu[:, j], system, out[:, i, j])
+        for i, j, products in self._products(left, right, exponents, job):
+            low = None if job.low is None else job.low[:, i, j]
+            self.reconstruct(
+                products, mu[:, i], nu[:, j], job.system, job.out[:, i, j], low
+            )
             count += 1
         special = special_a or special_b
-        return _Scaled((left, right), largest, (mu, nu), a.shape[1], special), count
+        scaled = _Scaled(
+            (left, right), largest, exponents, a.shape[1], special, scheme.shift
+        )
+        return scaled, count
 
-    def _small(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        system: ResidueSystem,
-        scaling: str,
-        tiles: Tiles,
-        space: workspace.Workspace,
-    ) -> tuple[_Scaled, int]:
+    def _small(self, job: _Job) -> tuple[_Scaled, int]:
         """Multiply small matrices, both operands side by side through each stage.
 
         NumPy's calls are what small products cost, and this halves them.
         """
+        a, b, system = job.a, job.b, job.system
         m = a.shape[1]
         both = np.empty((a.shape[0], m + b.shape[2], a.shape[2]))
         both[:, :m], both[:, m:] = a, b.swapaxes(1, 2)
         lines, largest, special = self._finite(both, -1)
-        rule = norm_exponents if scaling == "norm" else legacy_exponents
+        rule = norm_exponents if job.scheme.scaling == "norm" else legacy_exponents
         exponents = rule(lines, largest, system.num_moduli)
         tables = paired_tables(system, m, b.shape[2])
         planes = residue_planes(lines, exponents, system, tables)
-        products = np.empty((system.num_planes, *out.shape))
+        products = np.empty((system.num_planes, *job.out.shape))
         self.residue_gemm(planes[:, :, :m], planes[:, :, m:].swapaxes(-1, -2), products)
         mu, nu = exponents[:, :m], exponents[:, m:]
-        self.reconstruct(products, mu, nu, system, out)
-        return _Scaled((lines,), (largest,), (exponents,), m, special), 1
+        self.reconstruct(products, mu, nu, system, job.out)
+        return _Scaled((lines,), (largest,), (exponents,), m, special, 0), 1
 
     def _finite(self, x: Array, axis: int) -> tuple[Lines, Array, bool]:
         """Return the lines of `x` with 0 for NaN and Inf, their magnitudes, if any."""
@@ -470,14 +431,13 @@ class CpuEngine:
         self,
         left: Lines,
         right: Lines,
-        mu: Exponents,
-        nu: Exponents,
-        system: ResidueSystem,
-        tiles: Tiles,
-        space: workspace.Workspace,
+        exponents: tuple[Exponents, Exponents],
+        job: _Job,
     ) -> Iterator[tuple[slice, slice, Array]]:
         """Yield (rows, columns, residue products) of every tile."""
         a, b = left.matrix(-1), right.matrix(-2)
+        (mu, nu), system = exponents, job.system
+        tiles, space = job.tiles, job.space
         inner = ranges(a.shape[2], tiles.k)
         batch = max(a.shape[0], b.shape[0])
         total: Array | None = None

@@ -1,7 +1,8 @@
 """Whether a product is as accurate as a conventional one is guaranteed to be.
 
 Every entry shall satisfy |C - AB| <= k u |A||B| (plus one final rounding), whatever the
-data.  Rounding A and B to integers moves an entry by at most
+data; or theta |A||B| with another theta.  Rounding A and B to integers moves an entry
+by at most
 
     E = 2^-(mu+1) norm1(b) + 2^-(nu+1) norm1(a) + k 2^-(mu+nu+2),
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.engines.base import Target
 from np_ozaki.engines.cpu_exponents import (
     Exponents,
     Lines,
@@ -32,7 +34,7 @@ from np_ozaki.engines.cpu_exponents import (
 )
 from np_ozaki.engines.parallel import Block
 
-__all__ = ["HOPELESS", "Side", "missing_bits", "side", "split"]
+__all__ = ["HOPELESS", "Side", "missing_bits", "side", "split", "threshold"]
 
 Array = NDArray[np.float64]
 
@@ -43,6 +45,7 @@ FIRST_LOOK_BITS = 7
 SECOND_LOOK_BITS = 18
 
 _NORM_BITS = 16
+_DOUBLE_BITS = 53
 _TILE = 512
 _K_TILE = 2048
 _MOST_EXPONENTS = 1 << 28
@@ -212,14 +215,39 @@ def _tile_product(left: Side, right: Side, i: slice, j: slice, plane: _Plane) ->
     return np.asarray(total)
 
 
-def _tile_missing(left: Side, right: Side, i: slice, j: slice) -> Exponents:
+def threshold(target: Target, k: int, bits: int) -> tuple[int, int]:
+    """Return (f, s) with ``f * 2**s <= theta / u``, for the look that takes `bits`.
+
+    Parameters
+    ----------
+    target : "conventional" or int
+        theta is k u, or 2^target.
+    k : int
+        Inner dimension.
+    bits : int
+        To which entries are cut.
+
+    Returns
+    -------
+    f, s : int
+        k and 0; where 127 f L' might exceed 2^53, or for another theta, 1 and an
+        exponent.
+    """
+    if target != "conventional":
+        return 1, target + _DOUBLE_BITS
+    if 2 * (k.bit_length() + bits) + 7 > _DOUBLE_BITS:
+        return 1, k.bit_length() - 1
+    return k, 0
+
+
+def _tile_missing(
+    left: Side, right: Side, i: slice, j: slice, target: Target
+) -> Exponents:
     """Return the bits that each matrix of the batch misses in one tile."""
     k, bits = left.x.shape[2], left.bits
-    # 127 k L' is an exact integer below 2^53, or else k gives way to a power of two.
-    if 2 * (k.bit_length() + bits) + 7 > 53:
-        k = 1 << (k.bit_length() - 1)
+    factor, power = threshold(target, k, bits)
     lower = _tile_product(left, right, i, j, _cut)
-    lower *= 127 * k * 4.0 ** (FIRST_LOOK_BITS - bits)
+    lower *= 127 * factor * 2.0 ** (power + 2 * (FIRST_LOOK_BITS - bits))
     error = left.unit[:, i, np.newaxis] * right.norm[:, np.newaxis, j]
     other = right.unit[:, np.newaxis, j] * left.norm[:, i, np.newaxis]
     np.maximum(error, other, out=error)
@@ -235,7 +263,9 @@ def _tile_missing(left: Side, right: Side, i: slice, j: slice) -> Exponents:
         unknown = bad & (lower == 0)
         if bits > FIRST_LOOK_BITS and unknown.any():
             index = np.nonzero(unknown)
-            need[index] = _bits_by_exponents(left, right, i, j, index, error[index])
+            need[index] = _bits_by_exponents(
+                left, right, i, j, index, error[index], target
+            )
         missing = np.max(need, axis=(1, 2), where=bad, initial=0).astype(np.int64)
     return missing
 
@@ -247,6 +277,7 @@ def _bits_by_exponents(
     j: slice,
     index: tuple[NDArray[np.intp], ...],
     error: Array,
+    target: Target,
 ) -> Exponents:
     """Return the bits that single entries miss, with L their largest term alone.
 
@@ -274,7 +305,9 @@ def _bits_by_exponents(
     e = left.bits - 1 - of_entries(left.shift, rows)
     f = right.bits - 1 - of_entries(right.shift, columns)
     lower = largest - e - f + 2 * (FIRST_LOOK_BITS - 1)
-    need: Exponents = np.frexp(error)[1] - (127 * k).bit_length() + 1 - lower
+    factor, power = (k, 0) if target == "conventional" else threshold(target, k, 0)
+    allowed = (127 * factor).bit_length() - 1 + power + lower
+    need: Exponents = np.frexp(error)[1] - allowed
     return np.clip(need, 0, HOPELESS)
 
 
@@ -287,18 +320,24 @@ def _deficit(side: Side, k: int) -> Exponents:
     """Return the bits that lines are short of making k 2^-(mu+nu+2) negligible.
 
     Below 1/512 of the other two terms of E, the factor 127 / 256 leaves room for it.
+    Against 2^-(mu+1) norm1(b) it is k 2^-(nu+1) / norm1(b), with norm1(b) taken at
+    least as large as the power of two below it.
     """
-    short = np.where(side.unit > 0, k.bit_length() + 9 - side.spare, 0)
+    growth = np.frexp(side.norm)[1] - _NORM_BITS  # of norm1 over the largest entry
+    short = k.bit_length() + 9 - growth - side.spare
+    short = np.where(side.unit > 0, short, 0)
     return np.asarray(np.max(short, axis=1, initial=0))
 
 
-def missing_bits(left: Side, right: Side) -> Exponents:
+def missing_bits(left: Side, right: Side, target: Target = "conventional") -> Exponents:
     """Return how many bits more both operands of each product would need.
 
     Parameters
     ----------
     left, right : Side
         Of A and of B, equal batches or 1, for the same look.
+    target : "conventional" or int
+        What is to be shown.
 
     Returns
     -------
@@ -313,5 +352,5 @@ def missing_bits(left: Side, right: Side) -> Exponents:
     for i in range(0, rows, _TILE):
         for j in range(0, columns, _TILE):
             tile = slice(i, i + _TILE), slice(j, j + _TILE)
-            np.maximum(missing, _tile_missing(left, right, *tile), out=missing)
+            np.maximum(missing, _tile_missing(left, right, *tile, target), out=missing)
     return missing

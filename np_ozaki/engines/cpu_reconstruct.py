@@ -116,6 +116,34 @@ def _sum_terms(
     return high, low
 
 
+def _absorb(limbs: list[Array], value: Array) -> None:
+    """Add integers of any size, as float64, to limbs that have room for them."""
+    rest = value.copy()
+    for i in range(len(limbs) - 1, -1, -1):
+        unit = _UNIT**i
+        piece = np.rint(rest * (1 / unit))
+        rest -= piece * unit
+        limbs[i] += piece
+
+
+def _rest(
+    limbs: list[Array], head: Array | None, shift: int, value: Array
+) -> tuple[Array, Array]:
+    """Return the pair that stands for sum limbs_i 2^(30 i) + head 2^shift - value.
+
+    `value` are integers, as float64.
+    """
+    size = max((shift + 56) // LIMB_BITS + 2, len(limbs) + 1)
+    zeros = [np.zeros_like(value) for _ in range(size - len(limbs))]
+    limbs = [limb.copy() for limb in limbs] + zeros
+    if head is not None:
+        _absorb(limbs, head * 2.0**shift)
+    _absorb(limbs, -value)
+    # Balanced limbs cannot cancel each other, which rounding to odd could not stand.
+    _carry(limbs)
+    return _sum_terms(limbs, None, 0)
+
+
 def _absorb_head(limbs: list[Array], head: Array, shift: int) -> list[Array]:
     """Add head 2^shift, cut to pieces of 18 bits, to the limbs."""
     limbs = limbs + [
@@ -159,6 +187,7 @@ def reconstruct(
     system: ResidueSystem,
     out: Array,
     threads: int,
+    low: Array | None = None,
 ) -> None:
     """Write C = round(C' 2^-(mu + nu)) to `out`.
 
@@ -176,6 +205,8 @@ def reconstruct(
         Result, any strides.
     threads : int
         Threads for the pass over the entries.
+    low : (batch, m, n) ndarray of float64, optional
+        Takes round(C' 2^-(mu + nu) - C), and 0 where C is infinite.
     """
     rows, columns = mu[:, :, np.newaxis], nu[:, np.newaxis, :]
     # Factors that neither over- nor underflow on the way serve ordinary data.
@@ -185,17 +216,25 @@ def reconstruct(
     def work(share: Sequence[Block]) -> None:
         buffer = np.empty((len(system.moduli), min(BLOCK_ELEMENTS, out.size)))
         for block in share:
-            high, low = _exact_pair(products, block, system, buffer)
+            limbs, head = _exact_terms(products, block, system, buffer)
+            shift = system.head_shift
+            kept = [] if low is None else [limb.copy() for limb in limbs]
+            high, rest = _sum_terms(limbs, head, shift)
             of_rows = (of_batch(block[0], mu), block[1])
             of_columns = (of_batch(block[0], nu), slice(None), block[2])
             if factors is None:
                 exponent = -(rows[of_rows] + columns[of_columns])
                 exponent = np.broadcast_to(exponent, high.shape)
-                out[block] = _unscale(high, low, exponent)
+                out[block] = _unscale(high, rest, exponent)
             else:
-                result = high + low
+                result = high + rest
                 result *= factors[0][of_rows]
                 np.multiply(result, factors[1][of_columns], out=out[block])
+            if low is not None:
+                exponent = np.broadcast_to(
+                    rows[of_rows] + columns[of_columns], high.shape
+                )
+                low[block] = _low(kept, head, shift, out[block], exponent)
 
     run_blocks(work, blocks(out.shape), threads)
 
@@ -204,16 +243,31 @@ def _within(exponents: Exponents) -> bool:
     return bool(np.maximum.reduce(np.abs(exponents), axis=None) <= _PLAIN_EXPONENT)
 
 
-def _exact_pair(
+def _low(
+    limbs: list[Array],
+    head: Array | None,
+    shift: int,
+    result: Array,
+    exponents: Exponents,
+) -> Array:
+    """Return round(C' 2^-exponents - result), 0 where `result` is infinite."""
+    finite = np.isfinite(result)
+    # C 2^(mu + nu) is an integer: C' itself, or C' rounded at one of its own bits.
+    value = np.ldexp(np.where(finite, result, 0.0), exponents.astype(np.int32))
+    pair = _rest(limbs, head, shift, value)
+    return np.where(finite, _unscale(*pair, -exponents), 0.0)
+
+
+def _exact_terms(
     products: Array, block: Block, system: ResidueSystem, buffer: Array
-) -> tuple[Array, Array]:
-    """Return C' of one block as a pair that one addition rounds correctly."""
+) -> tuple[list[Array], Array | None]:
+    """Return limbs and h with C' = sum limbs_i 2^(30 i) + h 2^s of one block."""
     head: Array | None = None
     if system.has_head:
         head = products[(0, *block)] * 2.0**-system.head_shift
         np.rint(head, out=head)
         if not system.moduli:
-            return head, np.zeros_like(head)
+            return [head], None
     value = products[(slice(int(system.has_head), None), *block)]
     scratch = buffer[:, : value[0].size].reshape(value.shape)
     if head is not None:
@@ -227,5 +281,4 @@ def _exact_pair(
         np.multiply(system.head_low, upper, out=scratch)
         value -= scratch
     reduce_balanced(value, system, scratch)
-    limbs = _limbs_of_remainder(value, system)
-    return _sum_terms(limbs, head, system.head_shift)
+    return _limbs_of_remainder(value, system), head

@@ -88,7 +88,7 @@ def residue_planes(
     first, second = power_of_two(spread)
     planes = allocate((system.num_planes, *x.shape))
     head = int(system.has_head)
-    count = system.num_operand_planes
+    count = len(tables)
 
     def work(share: Sequence[Block]) -> None:
         size = min(BLOCK_ELEMENTS, x.size)

@@ -32,7 +32,7 @@ HEAD_SPLIT_BITS = 27
 """h < 2^54 is multiplied as two halves."""
 
 OPERAND_PLANE_BITS = 30
-"""A' is cut to planes of 30 bits: 6 terms of 29 + 18.8 bits stay below 2^53."""
+"""A' is cut to planes of 30 bits: 12 terms of 29 + 18.8 bits stay below 2^53."""
 
 _LARGEST_PRIME = 882_700
 # R = p/2 + 4 bounds a residue that was reduced with a rounded reciprocal; with
@@ -94,17 +94,16 @@ class ResidueSystem:
         Whether plane 0 is the FP64 product C~.
     head_shift : int
         s; h = rint(C~ 2^-s).
-    num_operand_planes : int
-        30-bit planes that hold an A' or a B'.
     num_limbs : int
         30-bit limbs that hold D.
     wraps : bool
         Whether the result is defined modulo P only (legacy scaling).
     modulus, reciprocal : (T, 1, 1, 1) float64
         p_l and fl(1 / p_l).
-    left, right : tuple of num_operand_planes (T, 1, 1, 1) float64
-        2^(30 i) modulo p_l, lowest plane first; the left one carries the CRT inverse
-        (Q / p_l)^-1, so that products come out ready to be weighted.
+    left, right : tuple of (T, 1, 1, 1) float64
+        2^(30 i) modulo p_l, lowest plane first, as many as hold an A' (a B'); the left
+        one carries the CRT inverse (Q / p_l)^-1, so that products come out ready to be
+        weighted.
     head_high, head_low : (T, 1, 1, 1) float64
         2^(s + 27) and 2^s times the CRT inverse, modulo p_l.
     weights : (num_limbs + 1, T) float64
@@ -117,7 +116,6 @@ class ResidueSystem:
     moduli: tuple[int, ...]
     has_head: bool
     head_shift: int
-    num_operand_planes: int
     num_limbs: int
     wraps: bool
     modulus: Column
@@ -168,7 +166,9 @@ def _head(num_moduli: int, k: int) -> tuple[tuple[int, ...], int]:
 
 
 @functools.lru_cache(maxsize=512)
-def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem:
+def residue_system(
+    num_moduli: int, scaling: str, k_class: int, shift: int = 0
+) -> ResidueSystem:
     """Return the residue system for N moduli, a scaling and ``k <= 2^k_class``.
 
     Parameters
@@ -179,6 +179,8 @@ def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem
         "norm", "accurate" or "legacy".
     k_class : int
         ceil(log2(k)): one system serves all k up to that power of two.
+    shift : int, optional
+        Bits lent by A to B.
 
     Returns
     -------
@@ -194,10 +196,18 @@ def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem
     # A norm-scaled entry is below sqrt(M); the accurate rule may add 7 bits to it
     # where its partners vanish.
     operand_bits = norm_bits + (8 if scaling == "accurate" else 1)
-    planes = -(-operand_bits // OPERAND_PLANE_BITS)
+    planes_a, planes_b = (
+        max(1, -(-(operand_bits + lent) // OPERAND_PLANE_BITS))
+        for lent in (-shift, shift)
+    )
     product = math.prod(moduli)
     limbs = _limbs_needed(product, len(moduli))
     inverses = [pow(product // p, -1, p) for p in moduli]
+
+    def tables(factor: list[int], planes: int) -> tuple[Column, ...]:
+        return tuple(
+            _column(table(factor, OPERAND_PLANE_BITS * i)) for i in range(planes)
+        )
 
     def table(factor: list[int], exponent: int) -> list[int]:
         return [
@@ -205,7 +215,6 @@ def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem
         ]
 
     ones = [1] * len(moduli)
-    exponents = [OPERAND_PLANE_BITS * i for i in range(planes)]
     weights = np.array(
         [balanced_limbs(product // p, limbs) for p in moduli], dtype=np.float64
     ).reshape(len(moduli), limbs)
@@ -214,13 +223,12 @@ def residue_system(num_moduli: int, scaling: str, k_class: int) -> ResidueSystem
         moduli=tuple(moduli),
         has_head=not wraps,
         head_shift=shift,
-        num_operand_planes=planes,
         num_limbs=limbs,
         wraps=wraps,
         modulus=_column(list(moduli)),
         reciprocal=1.0 / _column(list(moduli)),
-        left=tuple(_column(table(inverses, e)) for e in exponents),
-        right=tuple(_column(table(ones, e)) for e in exponents),
+        left=tables(inverses, planes_a),
+        right=tables(ones, planes_b),
         head_high=_column(table(inverses, shift + HEAD_SPLIT_BITS)),
         head_low=_column(table(inverses, shift)),
         weights=np.vstack([weights.T, 1.0 / np.array(moduli, dtype=np.float64)]),
