@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from np_ozaki.errors import (
@@ -26,6 +26,7 @@ from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
 
 __all__ = [
     "AUTO_MODULI",
+    "SMALLEST_TOLERANCE",
     "Config",
     "EngineName",
     "Options",
@@ -36,13 +37,16 @@ __all__ = [
     "read_config",
 ]
 
-Precision = Literal["auto"] | int
+Precision = Literal["auto", "exact"] | int | float
 Scaling = Literal["norm", "accurate", "legacy"]
 EngineName = Literal["auto", "cpu", "cuda", "native"]
 Strategy = Literal["always", "performant"]
 
 AUTO_MODULI = 15
 """Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
+
+SMALLEST_TOLERANCE = 2.0**-52
+"""Smallest tolerance that a float64 result can keep for certain: two roundings."""
 
 _SMALLEST_WORKSPACE = 4 << 20
 
@@ -70,8 +74,10 @@ class Options:
 
     Attributes
     ----------
-    precision : "auto" or int
-        Number of moduli, 2 to 49; "auto" is 15, or more where a certificate asks.
+    precision : "auto", "exact", int or float
+        "auto": every entry as accurate as a conventional product is guaranteed to be;
+        "exact": correctly rounded; an int: number of moduli, 2 to 49; a float: largest
+        error relative to |A||B|, 2^-52 to below 1.
     scaling : {"norm", "accurate", "legacy"}
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "cuda", "native"}
@@ -135,27 +141,35 @@ class Options:
         self._check_reproducible()
 
     def _check_precision(self) -> None:
-        value = self.precision
-        if isinstance(value, str) and value == "auto":
+        value, remedy = self.precision, "15 gives FP64 accuracy on ordinary data"
+        if isinstance(value, str) and value in {"auto", "exact"}:
+            if value == "exact" and self.scaling != "norm":
+                limit = 'precision="exact" has the scaling "norm"'
+                raise OptionError(
+                    refusal("scaling", self.scaling, limit, "leave scaling out")
+                )
             return
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise OperandTypeError(
-                refusal(
-                    "precision",
-                    value,
-                    'must be "auto" or the number of moduli as an int',
-                    "15 gives FP64 accuracy on ordinary data",
-                )
+        if isinstance(value, bool) or not isinstance(value, Real):
+            limit = (
+                'must be "auto", "exact", a number of moduli as an int or a '
+                "tolerance as a float"
             )
-        if not MIN_MODULI <= value <= MAX_MODULI:
+            raise OperandTypeError(refusal("precision", value, limit, remedy))
+        if isinstance(value, Integral):
+            if not MIN_MODULI <= value <= MAX_MODULI:
+                limit = f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli"
+                raise OptionError(refusal("precision", value, limit, remedy))
+        elif not SMALLEST_TOLERANCE <= value < 1.0:
+            limit = (
+                "a tolerance lies between 2**-52, the spacing of float64, and 1; "
+                "numbers of moduli are ints"
+            )
             raise OptionError(
-                refusal(
-                    "precision",
-                    value,
-                    f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli",
-                    "15 gives FP64 accuracy on ordinary data",
-                )
+                refusal("precision", value, limit, 'precision="exact" rounds once')
             )
+        elif self.scaling == "legacy":
+            limit = 'scaling="legacy" keeps no tolerance'
+            raise OptionError(refusal("precision", value, limit, 'use scaling="norm"'))
 
     def _check_reproducible(self) -> None:
         if not self.reproducible:
@@ -179,11 +193,6 @@ class Options:
                     "leave min_flops out",
                 )
             )
-
-    @property
-    def num_moduli(self) -> int:
-        """N of the contract that `precision` stands for, at first where it is auto."""
-        return AUTO_MODULI if self.precision == "auto" else int(self.precision)
 
     def with_changes(self, **changes: Any) -> Options:
         """Return a copy with every option changed that is not None.
@@ -242,6 +251,16 @@ def _number(name: str, text: str) -> int:
         ) from None
 
 
+def _precision(name: str, text: str) -> int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    limit = "must be auto, exact, a number of moduli or a tolerance such as 1e-10"
+    raise OptionError(refusal(name, text, limit, "unset it for auto"))
+
+
 def _flag(name: str, text: str) -> bool:
     if text in {"0", "1"}:
         return text == "1"
@@ -253,8 +272,8 @@ def _option_from_text(field: str, name: str, text: str) -> Any:
         return _number(name, text)
     if field in {"local", "reproducible"}:
         return _flag(name, text)
-    if field == "precision" and text != "auto":
-        return _number(name, text)
+    if field == "precision" and text not in {"auto", "exact"}:
+        return _precision(name, text)
     return text
 
 

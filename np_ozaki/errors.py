@@ -13,6 +13,7 @@ __all__ = [
     "OzakiError",
     "OzakiWarning",
     "PerformanceWarning",
+    "PrecisionError",
     "RouteWarning",
     "ShapeError",
     "WorkspaceError",
@@ -34,6 +35,10 @@ class OperandTypeError(OzakiError, TypeError):
 
 class ShapeError(OzakiError, ValueError):
     """Operand shapes do not fit each other."""
+
+
+class PrecisionError(OzakiError, ArithmeticError):
+    """The precision that was asked for cannot be had for these operands."""
 
 
 class WorkspaceError(OzakiError, MemoryError):

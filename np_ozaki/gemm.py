@@ -147,6 +147,8 @@ def product(
         k,
         num_moduli=served.num_moduli,
         scaling=options.scaling,
+        shift=served.shift,
+        rebalanced=served.balanced,
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
     )

@@ -28,6 +28,10 @@ class CallInfo:
         Rule of the scaling exponents; None for native.
     fallback : str or None
         Why the product is native, if it is.
+    shift : int
+        Bits that A, whose entries have few, lent to B; below 0, B to A.
+    rebalanced : bool
+        Whether the inner index was rescaled by powers of two, A D times D^-1 B.
     workspace_bytes : int
         Largest workspace in use at a time.
     tiles : int
@@ -46,6 +50,8 @@ class CallInfo:
     num_moduli: int | None = None
     scaling: str | None = None
     fallback: str | None = None
+    shift: int = 0
+    rebalanced: bool = False
     workspace_bytes: int = 0
     tiles: int = 0
     structured_flops: int | None = None

@@ -75,13 +75,18 @@ class Ours:
         )
         if self._call.fallback is not None:
             return conventional_bound(a[sample.rows], b[:, sample.columns])
+        # A NaN where none belongs keeps to no bound; that is found out later.
+        computed = np.where(np.isnan(computed), np.inf, computed)
+        if self._call.rebalanced:
+            # Certified with exponents that are not those of A and B.
+            certified = conventional_bound(a[sample.rows], b[:, sample.columns])
+            return certified + np.abs(computed) * 2.0**-52
         return error_bound(
             a[sample.rows],
             b[:, sample.columns],
-            # A NaN where none belongs keeps to no bound; that is found out later.
-            np.where(np.isnan(computed), np.inf, computed),
-            mu[0, sample.rows],
-            nu[0, sample.columns],
+            computed,
+            mu[0, sample.rows] - self._call.shift,
+            nu[0, sample.columns] + self._call.shift,
         )
 
 

@@ -126,7 +126,6 @@ class Session:
             "options": {
                 **asdict(self._options),
                 "min_flops": min_flops(self._options),
-                "num_moduli": self._options.num_moduli,
             },
             "hooks": [asdict(hook) for hook in hooks.status()],
             "notes": [*self._notes, *self._late_notes(counters)],

@@ -88,7 +88,6 @@ def _command(arguments: argparse.Namespace) -> int:
         "version": np_ozaki.__version__,
         "options": {
             "precision": options.precision,
-            "num_moduli": options.num_moduli,
             "scaling": options.scaling,
             "engine": options.engine,
         },

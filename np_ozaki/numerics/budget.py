@@ -21,6 +21,7 @@ rule "norm":
 
 from __future__ import annotations
 
+import functools
 import math
 
 from np_ozaki.errors import OptionError, refusal
@@ -35,7 +36,10 @@ from np_ozaki.numerics.moduli import (
 from np_ozaki.numerics.reference import norm_width
 
 __all__ = [
+    "LONG",
     "effective_bits",
+    "least_exponent",
+    "lent_bits",
     "moduli_for_bits",
     "moduli_for_target",
     "relative_error_bound",
@@ -314,6 +318,86 @@ def required_moduli_exact(
     raise OptionError(
         refusal("a_bits, b_bits", (a_bits, b_bits), limit, "accept a tolerance")
     )
+
+
+LONG = 49
+"""Bits of an entry from which on it has none worth lending: 48 still save a modulus."""
+
+
+@functools.lru_cache(maxsize=1024)
+def least_exponent(num_moduli: int, k: int) -> int:
+    """Return a lower bound of mu + e over all rows, scaling "norm".
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    int
+        Of a row with k entries as large as its largest, 2^e <= max|a| < 2^(e + 1):
+        then S = k 4^w, and mu only falls as S grows.
+    """
+    limit = product_bound(num_moduli)
+    width = norm_width(limit)
+    k = max(k, 1)
+    # The largest q with k 4^(w + q) <= M.
+    if k <= limit:
+        q = ((limit // k).bit_length() - 1) // 2 - width
+    else:
+        q = -((-(-k // limit) - 1).bit_length() + 1) // 2 - width
+    return q + width - 1 - (q < 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def lent_bits(
+    num_moduli: int, k: int, a_bits: int, b_bits: int
+) -> tuple[int, int, bool] | None:
+    """Return fewer moduli that do as well, where entries have few bits.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N that the product would take otherwise.
+    k : int
+        Inner dimension.
+    a_bits, b_bits : int
+        Most bits of an entry over the rows of A (columns of B), from the first bit of
+        the row's largest entry to the last bit of any; `LONG` stands for more.
+
+    Returns
+    -------
+    num_moduli : int
+        The new N, smaller.
+    shift : int
+        t, for exponents mu - t and nu + t.
+    exact : bool
+        Whether neither operand is rounded.  Otherwise A is not for t > 0, B is not for
+        t < 0, and the other one has exponents no smaller than before, by
+        `least_exponent`.
+    None
+        Where nothing is to be gained.
+
+    Notes
+    -----
+    A row is a multiple of 2^l with e - l = bits - 1, so its integers are exact while
+    mu - t + l >= 0, for which ``least_exponent - t >= bits - 1`` suffices.  The rule is
+    odd: operands that change roles change the sign of t.
+    """
+    wanted = least_exponent(num_moduli, k)
+    for fewer in range(MIN_MODULI, num_moduli):
+        least = least_exponent(fewer, k)
+        most_a, most_b = least - a_bits + 1, least - b_bits + 1
+        if a_bits < LONG and b_bits < LONG and most_a + most_b >= 0:
+            return fewer, min(max(0, -most_b), most_a), True
+        if a_bits < min(b_bits, LONG) and least + most_a >= wanted:
+            return fewer, most_a, False
+        if b_bits < min(a_bits, LONG) and least + most_b >= wanted:
+            return fewer, -most_b, False
+    return None
 
 
 def _norm_excess(num_moduli: int, k: int) -> float:

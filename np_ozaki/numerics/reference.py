@@ -32,6 +32,7 @@ __all__ = [
     "SCALINGS",
     "column_vectors",
     "exact_fractions",
+    "exact_pair",
     "exact_product",
     "integers",
     "matmul",
@@ -645,6 +646,42 @@ def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
     result = [[round_to_double(value, e) for value in row] for row in c]
     _insert_special_values(result, a_rows, b_columns)
     return result
+
+
+def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the correctly rounded product and what that rounding left.
+
+    Parameters
+    ----------
+    a : matrix of float, shape (m, k)
+        Left operand.
+    b : matrix of float, shape (k, n)
+        Right operand.
+
+    Returns
+    -------
+    high : list of list of float
+        As `exact_product`.
+    low : list of list of float
+        The exact sum minus `high`, rounded once; 0 where `high` is not finite.
+    """
+    a_rows, b_columns = _operands(a, b)
+    c, e = _exact_integers(_finite(a_rows), _finite(b_columns))
+    high = exact_product(a, b)
+    low = [
+        [_rest(value, e, h) for value, h in zip(*rows, strict=True)]
+        for rows in zip(c, high, strict=True)
+    ]
+    return high, low
+
+
+def _rest(value: int, exponent: int, rounded: float) -> float:
+    """Return ``value * 2**exponent - rounded`` as a double, 0 for an infinity."""
+    if not math.isfinite(rounded):
+        return 0.0
+    f, x = _mantissa(rounded)
+    unit = min(exponent, x)
+    return round_to_double((value << exponent - unit) - (f << x - unit), unit)
 
 
 def exact_fractions(a: Matrix, b: Matrix) -> list[list[Fraction]]:

@@ -1,0 +1,392 @@
+"""Products in the precision that a user asks for: tries, certificates, fallbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.config import AUTO_MODULI, Options
+from np_ozaki.engines.base import Balanced, Engine, Outcome, Scheme, Target
+from np_ozaki.errors import WorkspaceError, refusal
+from np_ozaki.numerics.reference import exact_pair, exact_product
+from np_ozaki.precision.schemes import (
+    exact_schemes,
+    first_schemes,
+    goal,
+    more_moduli,
+)
+
+__all__ = ["TOO_WIDE", "Served", "Way", "multiply"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+_T = TypeVar("_T")
+
+TOO_WIDE = "range too wide to certify"
+"""Reason of a product that 49 moduli cannot certify."""
+
+_LEAST_SPREAD = 4
+"""Bits that rebalancing must move for it to save a modulus."""
+
+_UNIT_EXPONENT = -53
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one matrix of a batch was multiplied in the end.
+
+    Attributes
+    ----------
+    scheme : Scheme
+        Moduli and lent bits; the last ones tried where another arithmetic took over.
+    balanced : bool
+        Whether the inner index was rebalanced.
+    elsewhere : str
+        Who multiplied instead: "native" or "exact"; "" for the engine.
+    """
+
+    scheme: Scheme
+    balanced: bool = False
+    elsewhere: str = ""
+
+
+@dataclass(frozen=True)
+class Served:
+    """How a product was served.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        Floating-point exceptions, tiles.
+    ways : sequence of Way
+        One a matrix.
+    fallback : str or None
+        Why some were left to other arithmetic.
+    """
+
+    outcome: Outcome
+    ways: Sequence[Way]
+    fallback: str | None = None
+
+    @property
+    def num_moduli(self) -> int | None:
+        """Largest number of moduli that some matrix took."""
+        used = [way.scheme.num_moduli for way in self.ways if not way.elsewhere]
+        return max(used, default=None)
+
+    @property
+    def shift(self) -> int:
+        """Bits that A lent to B (less than 0: B to A), the most of any matrix."""
+        lent = [way.scheme.shift for way in self.ways if not way.elsewhere]
+        return max(lent, key=abs, default=0)
+
+    @property
+    def left_out(self) -> int:
+        """Matrices that were left to other arithmetic."""
+        return sum(bool(way.elsewhere) for way in self.ways)
+
+    @property
+    def elsewhere(self) -> str:
+        """Who served those."""
+        return next((way.elsewhere for way in self.ways if way.elsewhere), "")
+
+    @property
+    def balanced(self) -> bool:
+        """Whether some matrix was rebalanced."""
+        return any(way.balanced for way in self.ways)
+
+
+@dataclass
+class _Work:
+    """One call: operands, results, and what has been seen so far."""
+
+    engine: Engine
+    a: Array
+    b: Array
+    out: Array
+    low: Array | None
+    options: Options
+    ways: list[Way]
+    outcome: Outcome | None = None
+    line_shifts: tuple[Integers, Integers] | None = None
+    balanced: bool = False
+    missing: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def run(self, scheme: Scheme, index: list[int], target: Target | None) -> None:
+        """Multiply the chosen matrices; note the bits that they miss."""
+        whole = len(index) == self.out.shape[0]
+        out, low = self.out, self.low
+        a, b, shifts = self.a, self.b, self.line_shifts
+        if not whole:
+            shape = (len(index), *out.shape[1:])
+            out = np.empty_like(out, shape=shape)
+            low = None if low is None else np.empty_like(low, shape=shape)
+            a, b = _pick(a, index), _pick(b, index)
+            if shifts is not None:
+                shifts = shifts[0][index], shifts[1][index]
+        outcome = self._matmul(a, b, out, low, scheme, target, shifts)
+        if not whole:
+            self.out[index] = out
+            if self.low is not None:
+                self.low[index] = low
+        if outcome.missing_bits is None:
+            self.missing[index] = 0
+        else:
+            self.missing[index] = outcome.missing_bits
+        for i in index:
+            self.ways[i] = Way(scheme, self.balanced)
+        seen = self.outcome
+        if seen is not None:
+            outcome = replace(
+                outcome,
+                overflow=seen.overflow or outcome.overflow,
+                invalid=seen.invalid or outcome.invalid,
+                workspace_bytes=max(seen.workspace_bytes, outcome.workspace_bytes),
+                tiles=seen.tiles + outcome.tiles,
+            )
+        self.outcome = replace(outcome, missing_bits=None)
+
+    def _matmul(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        low: Array | None,
+        scheme: Scheme,
+        target: Target | None,
+        line_shifts: tuple[Integers, Integers] | None,
+    ) -> Outcome:
+        limit = self.options.workspace_bytes
+        try:
+            return self.engine.matmul(
+                a,
+                b,
+                out,
+                scheme,
+                workspace_bytes=limit,
+                certify=target,
+                line_shifts=line_shifts,
+                low=low,
+            )
+        except WorkspaceError:
+            raise
+        except MemoryError as error:
+            raise WorkspaceError(
+                refusal(
+                    "workspace_bytes",
+                    limit,
+                    f"not enough memory for the tiles of a product ({error})",
+                    "lower it: products then run in smaller tiles, with the same bits",
+                )
+            ) from error
+
+
+def multiply(
+    engine: Engine,
+    a: Array,
+    b: Array,
+    out: Array,
+    options: Options,
+    low: Array | None = None,
+) -> Served:
+    """Multiply with the precision that the options ask for.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who multiplies.
+    a : (batch, m, k) ndarray of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) ndarray of float64
+        Batch 1 broadcasts.
+    out : (batch, m, n) ndarray of float64
+        Overwritten; must not overlap an operand.
+    options : Options
+        Precision, scaling, reproducible, workspace.
+    low : (batch, m, n) ndarray of float64, optional
+        Takes what the rounding to `out` left.
+
+    Returns
+    -------
+    Served
+        What it took.
+
+    Raises
+    ------
+    PrecisionError
+        ``precision="exact"`` takes more bits than 49 moduli hold.
+    WorkspaceError
+        The system has no memory left for the tiles; a MemoryError.
+
+    Notes
+    -----
+    "auto" and tolerances decide for each matrix of a batch by itself: enough moduli for
+    ordinary data, or fewer where entries have few bits, and a certificate.  Where that
+    fails, the inner index is rebalanced if that helps, then come as many moduli as the
+    certificate asks for; where 49 are not enough, native arithmetic, or the correctly
+    rounded product by Python integers where native arithmetic does not keep the
+    promise or ``reproducible=True`` forbids it.
+    """
+    batch = out.shape[0]
+    ways = [Way(Scheme(2))] * batch
+    work = _Work(engine, a, b, out, low, options, ways)
+    work.missing = np.zeros(batch, dtype=np.int64)
+    everything = list(range(batch))
+    if isinstance(options.precision, Integral):
+        scheme = Scheme(int(options.precision), options.scaling)
+        work.run(scheme, everything, None)
+    elif options.scaling == "legacy" or not out.size or not a.shape[2]:
+        # Nothing to certify, or nothing that could be: "legacy" exists to fail.
+        work.run(Scheme(AUTO_MODULI, options.scaling), everything, None)
+    elif options.precision == "exact":
+        _exact(work)
+    else:
+        _certified(work)
+    assert work.outcome is not None  # noqa: S101 - every way above runs something
+    fallback = TOO_WIDE if any(way.elsewhere for way in ways) else None
+    return Served(work.outcome, ways, fallback)
+
+
+def _certified(work: _Work) -> None:
+    """Multiply with certificates, and with more bits where they fail."""
+    options, k, batch = work.options, work.a.shape[2], work.out.shape[0]
+    target, begin = goal(options, k, work.low is not None)
+    first = first_schemes(work.engine, work.a, work.b, options.scaling, begin, batch)
+    for (scheme, exact), index in _groups(first):
+        work.run(scheme, index, None if exact else target)
+    if not work.missing.any():
+        return
+    (doubtful,) = np.nonzero(work.missing)
+    plain = [int(i) for i in doubtful if not work.ways[i].scheme.shift]
+    helped = _rebalanced(work, plain, target)
+    rest = [int(i) for i in doubtful if int(i) not in helped]
+    _climb(work, rest, target)
+    if work.missing.any():
+        _elsewhere(work, [int(i) for i in np.flatnonzero(work.missing)], target)
+
+
+def _climb(work: _Work, index: list[int], target: Target) -> None:
+    """Try more moduli until all are certified or 49 are not enough.
+
+    Each matrix takes its own steps, whoever shares the batch.
+    """
+    k = work.a.shape[2]
+    while index:
+        steps = [
+            more_moduli(work.ways[i].scheme, int(work.missing[i]), k) for i in index
+        ]
+        index = [i for i, scheme in zip(index, steps, strict=True) if scheme]
+        for scheme, members in _groups([s for s in steps if s]):
+            work.run(scheme, [index[member] for member in members], target)
+        index = [i for i in index if work.missing[i]]
+
+
+def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
+    """Multiply those that rebalancing helps; return them where certified."""
+    if not index:
+        return set()
+    engine, scheme = work.engine, work.ways[index[0]].scheme
+    balanced = engine.rebalance(_pick(work.a, index), _pick(work.b, index))
+    (moved,) = np.nonzero(balanced.spread >= _LEAST_SPREAD)
+    if not moved.size:
+        return set()
+    chosen = moved.tolist()
+    index = [index[i] for i in chosen]
+    balanced = _of_balanced(balanced, chosen)
+    missing = engine.missing_bits(balanced.a, balanced.b, scheme, target)
+    (better,) = np.nonzero(missing < work.missing[index])
+    if not better.size:
+        return set()
+    chosen = better.tolist()
+    index = [index[i] for i in chosen]
+    balanced = _of_balanced(balanced, chosen)
+    part = _Work(
+        engine,
+        balanced.a,
+        balanced.b,
+        np.empty_like(work.out, shape=(len(index), *work.out.shape[1:])),
+        None if work.low is None else np.empty_like(work.low[index]),
+        work.options,
+        [Way(scheme)] * len(index),
+        work.outcome,
+        (balanced.rows, balanced.columns),
+        True,
+        missing[chosen],
+    )
+    ready = [i for i, bits in enumerate(part.missing) if not bits]
+    if ready:
+        part.run(scheme, ready, target)
+    _climb(part, [i for i in range(len(index)) if part.missing[i]], target)
+    done = [i for i in range(len(index)) if not part.missing[i]]
+    where = [index[i] for i in done]
+    if where:
+        work.outcome = part.outcome
+        work.out[where] = part.out[done]
+        if work.low is not None and part.low is not None:
+            work.low[where] = part.low[done]
+        work.missing[where] = 0
+        for i, j in zip(where, done, strict=True):
+            work.ways[i] = part.ways[j]
+    return set(where)
+
+
+def _exact(work: _Work) -> None:
+    """Multiply with enough moduli that nothing is rounded."""
+    batch = work.out.shape[0]
+    schemes = exact_schemes(work.engine, work.a, work.b, batch)
+    for scheme, index in _groups(schemes):
+        work.run(scheme, index, None)
+
+
+def _groups(items: Sequence[_T]) -> list[tuple[_T, list[int]]]:
+    """Return the different items with where they stand."""
+    found: dict[_T, list[int]] = {}
+    for i, item in enumerate(items):
+        found.setdefault(item, []).append(i)
+    return list(found.items())
+
+
+def _pick(x: Array, index: list[int]) -> Array:
+    # A list: every kind of array takes one.
+    return x[index] if x.shape[0] > 1 else x
+
+
+def _of_balanced(x: Balanced, index: list[int]) -> Balanced:
+    if len(index) == x.spread.size:
+        return x
+    return Balanced(
+        x.a[index], x.b[index], x.rows[index], x.columns[index], x.spread[index]
+    )
+
+
+def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
+    """Multiply by other arithmetic what no number of moduli could certify."""
+    engine, options = work.engine, work.options
+    a, b = _pick(work.a, index), _pick(work.b, index)
+    # Native products promise k u |A||B|, which may be more than was asked for.
+    k = work.a.shape[2]
+    enough = target == "conventional" or k <= 2 ** (target - _UNIT_EXPONENT)
+    if enough and work.low is None and not options.reproducible:
+        work.out[index] = engine.native(a, b)
+        who = "native"
+    else:
+        a, b = engine.to_host(a), engine.to_host(b)
+        a = np.broadcast_to(a, (len(index), *a.shape[1:]))
+        b = np.broadcast_to(b, (len(index), *b.shape[1:]))
+        pairs = list(zip(a, b, strict=True))
+        if work.low is None:
+            high = np.array([exact_product(x, y) for x, y in pairs])
+        else:
+            both = [exact_pair(x, y) for x, y in pairs]
+            high = np.array([x for x, _ in both])
+            low = np.array([y for _, y in both])
+            work.low[index] = engine.from_host(low, work.low)
+        work.out[index] = engine.from_host(high, work.out)
+        who = "exact"
+    for i in index:
+        work.ways[i] = replace(work.ways[i], elsewhere=who)

@@ -1,0 +1,255 @@
+"""Which scheme each matrix of a batch takes: from bits of its entries alone.
+
+All decisions are functions of exact integers, so every engine and machine decides
+alike, and each matrix of a batch decides by itself.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.config import AUTO_MODULI, Options
+from np_ozaki.engines.base import Engine, Scheme, Target
+from np_ozaki.engines.cpu_units import ZERO_UNIT, entry_units
+from np_ozaki.errors import PrecisionError, refusal
+from np_ozaki.numerics.budget import (
+    LONG,
+    least_exponent,
+    lent_bits,
+    moduli_for_target,
+)
+from np_ozaki.numerics.moduli import (
+    MAX_MODULI,
+    MIN_MODULI,
+    log2_modulus_product,
+    product_bound,
+    scaling_bits,
+)
+
+__all__ = [
+    "exact_schemes",
+    "first_schemes",
+    "goal",
+    "more_moduli",
+    "tolerance_exponent",
+]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SHORT_MIN_FLOPS = 2 * 256**3
+"""Below this a product is done before a look at its bits would pay."""
+
+_TYPICAL_KAPPA = 2.0
+"""norm norm / |A||B| of ordinary data, with room for what a certificate loses."""
+
+_DOUBLE_DOUBLE_BITS = 106
+
+
+def tolerance_exponent(tolerance: float) -> int:
+    """Return the largest t for which a certified theta = 2^t keeps a tolerance.
+
+    Parameters
+    ----------
+    tolerance : float
+        2^-52 to below 1.
+
+    Returns
+    -------
+    int
+        With |C - AB| <= 2^t |A||B| before the one rounding to float64, which errs by u
+        |C|, the whole error is at most tolerance |A||B| (and half of 2^-1074).
+    """
+    unit, t = Fraction(1, 2**53), -1
+    while Fraction(2) ** t * (1 + unit) + unit > Fraction(tolerance):
+        t -= 1
+    return t
+
+
+def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
+    """Return what a product is to be certified for, and the moduli to begin with.
+
+    Parameters
+    ----------
+    options : Options
+        With precision "auto" or a tolerance.
+    k : int
+        Inner dimension.
+    double : bool
+        Whether the result is a double-double: "auto" then means k 2^-106.
+
+    Returns
+    -------
+    target : "conventional" or int
+        For `Engine.matmul`.
+    num_moduli : int
+        Enough for ordinary data.
+    """
+    if options.precision == "auto" and not double:
+        return "conventional", AUTO_MODULI
+    if options.precision == "auto":
+        target = k.bit_length() - 1 - _DOUBLE_DOUBLE_BITS
+    else:
+        target = tolerance_exponent(float(options.precision))
+    begin = moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
+    return target, begin
+
+
+def first_schemes(
+    engine: Engine, a: Array, b: Array, scaling: str, num_moduli: int, batch: int
+) -> list[tuple[Scheme, bool]]:
+    """Return the scheme of each matrix, fewer moduli where entries have few bits.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who looks at the entries.
+    a : (batch, m, k) array of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) array of float64
+        Batch 1 broadcasts.
+    scaling : str
+        "norm" or "accurate"; only the former lends bits.
+    num_moduli : int
+        N for operands of full length.
+    batch : int
+        Matrices of the result.
+
+    Returns
+    -------
+    list of (Scheme, bool)
+        One a matrix; True where neither operand is rounded, so that nothing is left to
+        certify.
+    """
+    usual = [(Scheme(num_moduli, scaling), False)] * batch
+    (_, m, k), n = a.shape, b.shape[2]
+    if scaling != "norm" or 2 * m * n * k < SHORT_MIN_FLOPS:
+        return usual
+    bits_a, bits_b = _short_bits(engine, a, True), _short_bits(engine, b, False)
+    if min(bits_a.min(), bits_b.min()) >= LONG:
+        return usual
+    bits = np.broadcast_arrays(bits_a, bits_b)
+    found = [
+        lent_bits(num_moduli, k, int(x), int(y)) for x, y in zip(*bits, strict=True)
+    ]
+    if len(found) < batch:
+        found *= batch
+    return [
+        (Scheme(f[0], scaling, f[1]), f[2]) if f else other
+        for f, other in zip(found, usual, strict=True)
+    ]
+
+
+def _short_bits(engine: Engine, x: Array, left: bool) -> Integers:
+    """Return the most bits of an entry of each matrix, `LONG` for that many or more."""
+    sample = engine.sample(x)
+    sample = np.where(np.isfinite(sample), sample, 0.0)
+    tops = np.where(sample == 0, 0, np.frexp(sample)[1])
+    lengths = np.where(sample == 0, 0, tops - entry_units(sample))
+    if (lengths.max(axis=1) >= LONG).all():
+        return np.full(x.shape[0], LONG)
+    return np.minimum(_most_bits(*engine.line_units(x, left=left)), LONG)
+
+
+def _most_bits(e: Integers, units: Integers) -> Integers:
+    """Return e + 1 - l at its largest over the lines of each matrix, at least 1."""
+    bits = np.where(units == ZERO_UNIT, 1, e + 1 - units)
+    return np.asarray(bits.max(axis=1, initial=1))
+
+
+def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
+    """Return a scheme with so many bits more, or None beyond 49 moduli.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        What was tried.
+    missing : int
+        Bits that the operands, or the one that was rounded, are short of.
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    Scheme or None
+        The least number of moduli.  The operand that lends bits stays exact.
+    """
+    used = scheme.num_moduli
+    for more in range(used + 1, MAX_MODULI + 1):
+        gained = scaling_bits(more) - scaling_bits(used)
+        lent = 0
+        if scheme.shift:
+            sign = 1 if scheme.shift > 0 else -1
+            lent = sign * (least_exponent(more, k) - least_exponent(used, k))
+        if gained + abs(lent) >= missing:
+            return Scheme(more, scheme.scaling, scheme.shift + lent)
+    return None
+
+
+def exact_schemes(engine: Engine, a: Array, b: Array, batch: int) -> list[Scheme]:
+    """Return the least scheme that rounds no entry, for each matrix.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who looks at the entries.
+    a : (batch, m, k) array of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) array of float64
+        Batch 1 broadcasts.
+    batch : int
+        Matrices of the result.
+
+    Returns
+    -------
+    list of Scheme
+        One a matrix.
+
+    Raises
+    ------
+    PrecisionError
+        49 moduli are not enough.
+    """
+    k = a.shape[2]
+    units_a, units_b = engine.line_units(a, left=True), engine.line_units(b, left=False)
+    bits = np.broadcast_to(_most_bits(*units_a), batch) + np.broadcast_to(
+        _most_bits(*units_b), batch
+    )
+    result: dict[int, Scheme] = {}
+    open_ = set(range(batch))
+    for n in range(MIN_MODULI, MAX_MODULI + 1):
+        # mu + e is at most half the bits of M: with less no row can be exact.
+        most = (product_bound(n).bit_length() + 1) // 2
+        likely = [i for i in open_ if 2 * most >= bits[i] - 2]
+        if not likely:
+            continue
+        spare_a = _spare(engine.line_exponents(a, n, left=True), units_a[1])
+        spare_b = _spare(engine.line_exponents(b, n, left=False), units_b[1])
+        spare_a, spare_b = (np.broadcast_to(x, batch) for x in (spare_a, spare_b))
+        for i in likely:
+            if spare_a[i] + spare_b[i] >= 0:
+                shift = min(max(0, -int(spare_b[i])), int(spare_a[i]))
+                result[i] = Scheme(n, "norm", shift)
+                open_.discard(i)
+        if not open_:
+            return [result[i] for i in range(batch)]
+    raise _too_long(int(max(bits[i] for i in open_)) + k.bit_length() + 2)
+
+
+def _spare(exponents: Integers, units: Integers) -> Integers:
+    """Return the bits by which mu could fall before an entry is rounded."""
+    spare = np.where(units == ZERO_UNIT, ZERO_UNIT, exponents + units)
+    return np.asarray(spare.min(axis=1, initial=ZERO_UNIT))
+
+
+def _too_long(bits: int) -> PrecisionError:
+    """Return the error for a product that 49 moduli cannot hold exactly."""
+    limit = (
+        f"an exact product of these operands takes about {bits} bits, and "
+        f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.0f}"
+    )
+    remedy = 'precision="auto" is as accurate as FP64, a float is a tolerance'
+    return PrecisionError(refusal("precision", "exact", limit, remedy))
