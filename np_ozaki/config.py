@@ -149,21 +149,21 @@ class Options:
                     refusal("scaling", self.scaling, limit, "leave scaling out")
                 )
             return
-        if isinstance(value, bool) or not isinstance(value, Real):
+        moduli = isinstance(value, Integral)
+        if isinstance(value, (bool, str)) or not (
+            moduli or (isinstance(value, Real) and value < 1.0)
+        ):
             limit = (
                 'must be "auto", "exact", a number of moduli as an int or a '
-                "tolerance as a float"
+                "tolerance below 1 as a float"
             )
             raise OperandTypeError(refusal("precision", value, limit, remedy))
-        if isinstance(value, Integral):
+        if moduli:
             if not MIN_MODULI <= value <= MAX_MODULI:
                 limit = f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli"
                 raise OptionError(refusal("precision", value, limit, remedy))
-        elif not SMALLEST_TOLERANCE <= value < 1.0:
-            limit = (
-                "a tolerance lies between 2**-52, the spacing of float64, and 1; "
-                "numbers of moduli are ints"
-            )
+        elif not value >= SMALLEST_TOLERANCE:
+            limit = "a tolerance is at least 2**-52, the spacing of float64"
             raise OptionError(
                 refusal("precision", value, limit, 'precision="exact" rounds once')
             )

@@ -288,15 +288,16 @@ def _bits_by_exponents(
     if count * k > _MOST_EXPONENTS:
         return np.full(count, HOPELESS)
     batch, rows, columns = index
-    rows, columns = rows + i.start, columns + j.start
+    of_a = _entry_exponents(left.x[:, i])
+    of_b = _entry_exponents(right.x[:, :, j].swapaxes(1, 2))
     largest = np.empty(count, dtype=np.int64)
     step = max(1, _TILE * _TILE // k)
     for start in range(0, count, step):
         part = slice(start, start + step)
-        a = left.x[batch[part] if left.x.shape[0] > 1 else 0, rows[part]]
-        b = right.x[batch[part] if right.x.shape[0] > 1 else 0, :, columns[part]]
-        terms = _entry_exponents(a) + _entry_exponents(b)
+        terms = of_a[batch[part] if of_a.shape[0] > 1 else 0, rows[part]]
+        terms += of_b[batch[part] if of_b.shape[0] > 1 else 0, columns[part]]
         largest[part] = np.max(terms, axis=1)
+    rows, columns = rows + i.start, columns + j.start
 
     def of_entries(x: Exponents, line: NDArray[np.intp]) -> Exponents:
         return np.asarray(x[batch if x.shape[0] > 1 else 0, line])
@@ -311,9 +312,10 @@ def _bits_by_exponents(
     return np.clip(need, 0, HOPELESS)
 
 
-def _entry_exponents(x: Array) -> Exponents:
+def _entry_exponents(x: Array) -> NDArray[np.int32]:
     """Return the exponents of entries, one far below all others for 0."""
-    return np.asarray(np.where(x == 0, -HOPELESS, np.frexp(x)[1] - 1))
+    exponents = np.where(x == 0, np.int32(-HOPELESS), np.frexp(x)[1] - 1)
+    return np.ascontiguousarray(exponents, dtype=np.int32)
 
 
 def _deficit(side: Side, k: int) -> Exponents:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import np_ozaki
 from np_ozaki.engines import cpu
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.plan import Tiles
 from np_ozaki.testing import assert_same_bits, operands
@@ -23,8 +24,7 @@ def run(engine, a, b, n=15, scaling="norm", limit=1 << 30):
         a[np.newaxis],
         b[np.newaxis],
         out,
-        num_moduli=n,
-        scaling=scaling,
+        Scheme(n, scaling),
         workspace_bytes=limit,
     )
     return out[0]

@@ -28,7 +28,7 @@ def test_every_option_has_a_variable():
         }
     )
     options = config.options
-    assert (options.precision, options.num_moduli) == (20, 20)
+    assert options.precision == 20
     assert (options.scaling, options.engine) == ("accurate", "cpu")
     assert (options.strategy, options.min_flops) == ("performant", 1000)
     assert (options.local, options.reproducible) == (True, False)
