@@ -167,7 +167,7 @@ def _head(num_moduli: int, k: int) -> tuple[tuple[int, ...], int]:
 
 @functools.lru_cache(maxsize=512)
 def residue_system(
-    num_moduli: int, scaling: str, k_class: int, shift: int = 0
+    num_moduli: int, scaling: str, k_class: int, lent_bits: int = 0
 ) -> ResidueSystem:
     """Return the residue system for N moduli, a scaling and ``k <= 2^k_class``.
 
@@ -179,8 +179,8 @@ def residue_system(
         "norm", "accurate" or "legacy".
     k_class : int
         ceil(log2(k)): one system serves all k up to that power of two.
-    shift : int, optional
-        Bits lent by A to B.
+    lent_bits : int, optional
+        Bits lent by A to B: the shift of a scheme.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def residue_system(
     operand_bits = norm_bits + (8 if scaling == "accurate" else 1)
     planes_a, planes_b = (
         max(1, -(-(operand_bits + lent) // OPERAND_PLANE_BITS))
-        for lent in (-shift, shift)
+        for lent in (-lent_bits, lent_bits)
     )
     product = math.prod(moduli)
     limbs = _limbs_needed(product, len(moduli))
