@@ -207,8 +207,8 @@ def test_gpu_is_the_default_where_there_is_one(here, monkeypatch):
 def plant(monkeypatch, fault):
     honest = CpuEngine.matmul
 
-    def matmul(self, a, b, out, **options):
-        outcome = honest(self, a, b, out, **options)
+    def matmul(self, a, b, out, scheme, **options):
+        outcome = honest(self, a, b, out, scheme, **options)
         fault(out)
         return outcome
 

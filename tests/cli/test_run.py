@@ -82,7 +82,7 @@ def test_json_report(terminal):
     report = json.loads((terminal.folder / "r.json").read_text())
     assert report["routes"]["matmul"]["calls"] == {"cpu": 1}
     assert report["flops"] == {"cpu": 2 * 64**3}
-    assert report["options"]["num_moduli"] == 9
+    assert report["options"]["precision"] == 9
     assert report["options"]["scaling"] == "accurate"
     assert report["hooks"][0]["active"] is True
     assert report["seconds"] > 0

@@ -254,7 +254,7 @@ def test_bounds_hold_at_every_precision(here, precision, scaling):
     arguments = ["a.npy", "b.npy", "--precision", precision, "--scaling", scaling]
     status, report = verify(*arguments)
     assert status == 0
-    assert report["options"]["num_moduli"] == int(precision)
+    assert report["options"]["precision"] == int(precision)
     ours = report["cases"][0]["results"][0]
     assert ours["max_error"] <= ours["bound"]
     assert (ours["max_error"] > 1e6) == (precision in {"2", "8"})
@@ -293,8 +293,8 @@ def plant(monkeypatch, fault):
     """Let `fault(a, b, out)` spoil every product of the engine."""
     honest = CpuEngine.matmul
 
-    def matmul(self, a, b, out, **options):
-        outcome = honest(self, a, b, out, **options)
+    def matmul(self, a, b, out, scheme, **options):
+        outcome = honest(self, a, b, out, scheme, **options)
         fault(a[0], b[0], out[0])
         return outcome
 
@@ -376,8 +376,8 @@ def test_planted_fault_in_a_process_of_its_own(terminal):
         "import sys\nimport numpy as np\n"
         "from np_ozaki.cli import main\nfrom np_ozaki.engines import cpu\n"
         "honest = cpu.CpuEngine.matmul\n"
-        "def matmul(self, a, b, out, **options):\n"
-        "    outcome = honest(self, a, b, out, **options)\n"
+        "def matmul(self, a, b, out, scheme, **options):\n"
+        "    outcome = honest(self, a, b, out, scheme, **options)\n"
         "    out *= 1 + 2.0**-40\n    return outcome\n"
         "cpu.CpuEngine.matmul = matmul\nsys.exit(main())\n",
     )
