@@ -3,6 +3,7 @@
 import json
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -360,3 +361,18 @@ def test_default_run_in_a_process(terminal):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "accuracy:" in done.stderr  # the progress bar
     assert done.stdout.endswith("accuracy: 9 checks, all true\n")
+
+
+# The record -----------------------------------------------------------------------
+
+
+def test_page_quotes_the_record():
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "accuracy.md").read_text(encoding="utf-8")
+    record = (docs / "accuracy" / "tables.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \d+ \|.*$", page, re.MULTILINE)
+    assert len(rows) == 10
+    assert all(row in record.splitlines() for row in rows)
+    assert record.count("| yes |") == 9
+    assert "NO" not in record
+    assert "and changes" not in record  # of a commit
