@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import np_ozaki
+from np_ozaki.cli.accuracy import add_parser as add_accuracy
 from np_ozaki.cli.bench import add_parser as add_bench
 from np_ozaki.cli.info import add_parser as add_info
 from np_ozaki.cli.run import add_parser as add_run
@@ -20,7 +21,7 @@ from np_ozaki.cli.verify import add_parser as add_verify
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
-COMMANDS = (add_run, add_verify, add_bench, add_info)
+COMMANDS = (add_run, add_verify, add_accuracy, add_bench, add_info)
 """What adds each subcommand's parser, in the order of the help text."""
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.cli.measure import Case
 
-__all__ = ["MISSING_EXAMPLES", "gram", "real_cases", "synthetic_cases"]
+__all__ = ["MISSING_EXAMPLES", "gram", "lognormal", "real_cases", "synthetic_cases"]
 
 Array = NDArray[np.float64]
 
@@ -79,8 +79,8 @@ def synthetic_cases() -> Iterator[Case]:
     for phi in (2, 4):
         yield Case(
             f"lognormal, phi={phi}",
-            _lognormal(rng, (64, 128), phi),
-            _lognormal(rng, (128, 64), phi),
+            lognormal(rng, (64, 128), phi),
+            lognormal(rng, (128, 64), phi),
         )
     steps = np.linspace(150.0, -150.0, 64)
     yield Case(
@@ -108,6 +108,27 @@ def synthetic_cases() -> Iterator[Case]:
     yield _special_values(rng)
 
 
+def lognormal(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> Array:
+    """Return a test matrix of the papers: a wider range with a larger phi.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of the entries.
+    shape : tuple of int
+        Of the matrix.
+    phi : float
+        Spread.
+
+    Returns
+    -------
+    ndarray of float64
+        (rand - 0.5) exp(phi randn).
+    """
+    spread = np.exp(phi * rng.standard_normal(shape))
+    return np.asarray((rng.random(shape) - 0.5) * spread)
+
+
 def _hilbert(n: int) -> Array:
     i = np.arange(n)
     return np.asarray(1.0 / (i[:, np.newaxis] + i + 1.0), dtype=np.float64)
@@ -127,12 +148,6 @@ def _inverse_hilbert(n: int) -> Array:
 
     rows = range(1, n + 1)
     return np.array([[float(entry(i, j)) for j in rows] for i in rows])
-
-
-def _lognormal(rng: np.random.Generator, shape: tuple[int, int], phi: float) -> Array:
-    """Return the test matrices of the papers: a wider range with a larger phi."""
-    spread = np.exp(phi * rng.standard_normal(shape))
-    return np.asarray((rng.random(shape) - 0.5) * spread)
 
 
 def _centred(rng: np.random.Generator) -> Array:

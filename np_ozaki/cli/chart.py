@@ -8,20 +8,22 @@ from typing import Any
 
 from np_ozaki.errors import OzakiError, refusal
 
-__all__ = ["FORMATS", "ChartError", "check", "draw"]
+__all__ = ["COLOURS", "FORMATS", "MARKERS", "ChartError", "check", "draw"]
 
 FORMATS = (".png", ".pdf", ".svg")
 """Suffixes that `draw` writes."""
 
-_COLOURS = (
+COLOURS = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
     "#999999",
 )  # fmt: skip
 """Okabe and Ito's, which the colour-blind can tell apart; grey for their yellow."""
 
+MARKERS = "os^Dv<>P"
+"""One for each colour."""
+
 _Points = list[tuple[float, float, float, float]]
 
-_MARKERS = "os^Dv<>P"
 _HATCHES = ("", "//", "..", "\\\\", "xx", "--")
 
 
@@ -29,13 +31,15 @@ class ChartError(OzakiError, RuntimeError):
     """No picture can be drawn."""
 
 
-def check(path: str) -> None:
+def check(path: str, option: str = "--plot") -> None:
     """Raise what `draw` would raise for this file, before anything long runs.
 
     Parameters
     ----------
     path : str
         Of the picture.
+    option : str, optional
+        That asks for it, for the message.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def check(path: str) -> None:
     if os.path.splitext(path)[1].lower() not in FORMATS:
         raise ChartError(
             refusal(
-                "--plot",
+                option,
                 path,
                 f"known formats are {', '.join(FORMATS)}",
                 "give the file one of these suffixes",
@@ -54,7 +58,7 @@ def check(path: str) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise ChartError(
             refusal(
-                "--plot",
+                option,
                 path,
                 "matplotlib is not installed",
                 "pip install 'np_ozaki[plot]'",
@@ -132,14 +136,14 @@ def _lines(
 def _draw_speed(axes: Any, lines: dict[str, _Points], title: str) -> None:
     for number, (name, points) in enumerate(lines.items()):
         n, speed, least, most = zip(*points, strict=True)
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         axes.plot(
             n,
             speed,
             label=name,
             color=colour,
-            marker=_MARKERS[number % len(_MARKERS)],
-            linestyle="-" if number < len(_COLOURS) else "--",
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle="-" if number < len(COLOURS) else "--",
         )
         axes.vlines(n, least, most, color=colour, linewidth=1)
     ticks = sorted({point[0] for points in lines.values() for point in points})
@@ -178,7 +182,7 @@ def _draw_stages(axes: Any, bars: list[tuple[str, dict[str, float]]]) -> None:
             shares,
             bottom=below,
             label=stage,
-            color=_COLOURS[1 + number % (len(_COLOURS) - 1)],
+            color=COLOURS[1 + number % (len(COLOURS) - 1)],
             hatch=_HATCHES[number % len(_HATCHES)],
             edgecolor="white",
         )

@@ -72,4 +72,4 @@ def test_picture_of_an_unknown_format(here, capsys):
 
 
 def test_colours_and_marks_suffice():
-    assert len(set(chart._COLOURS)) == len(chart._MARKERS) == 8
+    assert len(set(chart.COLOURS)) == len(chart.MARKERS) == 8
