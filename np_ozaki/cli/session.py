@@ -222,7 +222,7 @@ def text(report: dict[str, Any]) -> str:
     ]
     options = report["options"]
     shown = " ".join(f"{name}={options[name]}" for name in _SHOWN)
-    lines.append(f"  options: {shown} ({options['num_moduli']} moduli)")
+    lines.append(f"  options: {shown}")
     lines += [
         f"  hook {hook['name']}: active, {hook['reason']}"
         for hook in report["hooks"]

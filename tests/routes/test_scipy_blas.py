@@ -357,9 +357,9 @@ def test_structure_saves_work(monkeypatch):
 
     done, real = [], CpuEngine.matmul
 
-    def counting(self, a, b, out, **options):
+    def counting(self, a, b, out, scheme, **options):
         done.append(2 * a.shape[1] * a.shape[2] * b.shape[2])
-        return real(self, a, b, out, **options)
+        return real(self, a, b, out, scheme, **options)
 
     monkeypatch.setattr(CpuEngine, "matmul", counting)
     # As many blocks as 4096 rows would have.
