@@ -348,7 +348,7 @@ def least_exponent(num_moduli: int, k: int) -> int:
     if k <= limit:
         q = ((limit // k).bit_length() - 1) // 2 - width
     else:
-        q = -((-(-k // limit) - 1).bit_length() + 1) // 2 - width
+        q = -(((-(-k // limit) - 1).bit_length() + 1) // 2) - width
     return q + width - 1 - (q < 0)
 
 

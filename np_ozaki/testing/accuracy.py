@@ -1,0 +1,208 @@
+"""The error of a product against the exact one, entry by entry."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from np_ozaki import hooks
+from np_ozaki.errors import OptionError, ShapeError, refusal
+from np_ozaki.numerics.reference import exact_fractions, exact_product
+from np_ozaki.testing.arguments import integer, operand_pair
+from np_ozaki.testing.bits import shown
+
+__all__ = ["assert_error_bound"]
+
+Array = NDArray[np.float64]
+Index = tuple[int, ...]
+
+_UNIT_ROUNDOFF = Fraction(1, 2**53)
+_HALF_SUBNORMAL = Fraction(1, 2**1075)
+_OVERFLOW = 2**1024 - 2**970
+"""Numbers from this on are rounded to infinity."""
+
+
+def assert_error_bound(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    bound: ArrayLike | None = None,
+    *,
+    entries: int = 256,
+) -> None:
+    """Raise unless a computed product is as near to the exact one as a bound says.
+
+    Errors are exact: entries of the product are computed in Python integers and
+    compared as fractions.
+
+    Parameters
+    ----------
+    a : (..., m, k) array_like
+        Left operand, real.
+    b : (..., k, n) array_like
+        Right operand.
+    c : (..., m, n) array_like of float64
+        The product as computed.
+    bound : array_like of float64, optional
+        Of the absolute error, in any shape that broadcasts to that of `c`; an infinite
+        bound says nothing.  By default ``(k + 1) u |A||B| + k 2**-1075`` with
+        u = 2**-53, which every conventional FP64 product keeps to if nothing overflows
+        on the way, and `np_ozaki.matmul` with ``precision="auto"`` always.
+    entries : int, default 256
+        How many entries to look at if there are more: half of them where `c` is
+        farthest from a native product, the others anywhere, the same in every call.
+        Each takes some microseconds times k.
+
+    Raises
+    ------
+    AssertionError
+        Names the first entry whose error passes the bound, with both values, error,
+        bound and their ratio, and tells how many there are.
+    OperandTypeError
+        An operand is not real.
+    OptionError
+        A bound is negative or NaN, or `entries` is below 1.
+    ShapeError
+        Operands, or the bound, do not fit.
+
+    See Also
+    --------
+    np_ozaki.numerics.bounds.error_bound : what a fixed number of moduli guarantees.
+
+    Notes
+    -----
+    An entry that meets a NaN or an infinity of an operand must be what IEEE products
+    give.  Infinity is accepted where the bound lets the exact entry overflow, and a NaN
+    of finite operands never.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> from np_ozaki.testing import assert_error_bound
+    >>> a, b = np.full((2, 3), 0.1), np.full((3, 2), 0.7)
+    >>> assert_error_bound(a, b, np_ozaki.matmul(a, b))
+    >>> assert_error_bound(a, b, a.astype(np.float32) @ b)
+    Traceback (most recent call last):
+    AssertionError: 4 of 4 entries err by more than the bound, first at (0, 0): \
+0x1.ae147b4ccccccp-3 is not 0x1.ae147ae147ae1p-3, error 3.1e-09, bound 9.3e-17, \
+ratio 3.4e+07
+    """
+    left, right = operand_pair(a, b)
+    integer("entries", entries, 1)
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    shape = (*batch, left.shape[-2], right.shape[-1])
+    computed = np.asarray(c)
+    if computed.dtype != np.float64:
+        raise AssertionError(f"dtype {computed.dtype} of the product is not float64")
+    if computed.shape != shape:
+        raise AssertionError(f"shape {computed.shape} of the product is not {shape}")
+    limits = None if bound is None else _checked_bound(bound, shape)
+    left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
+    right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
+    chosen = _chosen(left, right, computed, limits, entries)
+    failures = []
+    for index in chosen:
+        matrix, i, j = index[:-2], *index[-2:]
+        failure = _failure(
+            left[matrix][i],
+            right[matrix][:, j],
+            float(computed[index]),
+            None if limits is None else float(limits[index]),
+        )
+        if failure is not None:
+            failures.append(f"first at {index}: {failure}")
+    if failures:
+        looked_at = f"{len(chosen)}"
+        if len(chosen) < computed.size:
+            looked_at += f" (sampled from {computed.size})"
+        raise AssertionError(
+            f"{len(failures)} of {looked_at} entries err by more than the bound, "
+            + failures[0]
+        )
+
+
+def _checked_bound(bound: ArrayLike, shape: tuple[int, ...]) -> Array:
+    limits = np.asarray(bound, dtype=np.float64)
+    if not (limits >= 0.0).all():
+        wrong = float(limits[~(limits >= 0.0)][0])
+        raise OptionError(
+            refusal("bound", wrong, "an error is not negative", "pass magnitudes")
+        )
+    try:
+        return np.broadcast_to(limits, shape)
+    except ValueError:
+        limit = f"the product has shape {shape}"
+        raise ShapeError(
+            refusal("bound.shape", limits.shape, limit, "pass a bound that broadcasts")
+        ) from None
+
+
+def _chosen(
+    a: Array, b: Array, c: Array, limits: Array | None, entries: int
+) -> list[Index]:
+    """Return the indices to look at, in order."""
+    if c.size <= entries:
+        return list(np.ndindex(c.shape))
+    with np.errstate(all="ignore"), hooks.unrouted():
+        distances = np.abs(c - np.matmul(a, b))
+        sizes = np.matmul(np.abs(a), np.abs(b)) if limits is None else limits
+        # Infinite or NaN on both sides is suspicious, too.
+        ratios = np.nan_to_num(distances / sizes, nan=np.inf)
+    ratios[distances == 0.0] = 0.0
+    worst = np.argsort(ratios, axis=None, kind="stable")[c.size - entries // 2 :]
+    rest = np.setdiff1d(np.arange(c.size), worst, assume_unique=True)
+    rng = np.random.default_rng(0)
+    others = rng.choice(rest, entries - worst.size, replace=False)
+    places = np.sort(np.concatenate([worst, others]))
+    return [
+        tuple(map(int, place))
+        for place in zip(*np.unravel_index(places, c.shape), strict=True)
+    ]
+
+
+def _failure(
+    row: Array, column: Array, value: float, bound: float | None
+) -> str | None:
+    """Return what is wrong with an entry, or None."""
+    rows, columns = row[np.newaxis], column[:, np.newaxis]
+    if not (np.isfinite(row).all() and np.isfinite(column).all()):
+        special = exact_product(rows, columns)[0][0]
+        if value == special or (math.isnan(value) and math.isnan(special)):
+            return None
+        return f"{shown(value)} is not {shown(special)}"
+    ((exact,),) = exact_fractions(rows, columns)
+    if bound is None:
+        ((size,),) = exact_fractions(np.abs(rows), np.abs(columns))
+        k = row.size
+        limit = (k + 1) * _UNIT_ROUNDOFF * size + k * _HALF_SUBNORMAL
+    elif math.isinf(bound):
+        return None
+    else:
+        limit = Fraction(bound)
+    if math.isfinite(value):
+        error = abs(Fraction(value) - exact)
+        if error <= limit:
+            return None
+        ratio = _as_float(error / limit) if limit else math.inf
+        found = f"error {_as_float(error):.2g}"
+    else:
+        # An error within the bound may have carried the entry past the range.
+        reached = exact + limit if value > 0 else limit - exact
+        if math.isinf(value) and reached >= _OVERFLOW:
+            return None
+        ratio, found = math.inf, "error inf"
+    nearest = exact_product(rows, columns)[0][0]
+    return (
+        f"{shown(value)} is not {shown(nearest)}, {found}, "
+        f"bound {_as_float(limit):.2g}, ratio {ratio:.2g}"
+    )
+
+
+def _as_float(x: Fraction) -> float:
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,105 @@
+"""Equality of float64 arrays in every bit, and what a failure of it says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["assert_same_bits", "compare_bits", "shown"]
+
+
+def assert_same_bits(actual: ArrayLike, expected: ArrayLike) -> None:
+    """Raise unless two float64 arrays agree in shape and in every bit.
+
+    Parameters
+    ----------
+    actual, expected : array_like
+        float64; -0.0 and 0.0 differ, and so do NaNs of different payload.
+
+    Raises
+    ------
+    AssertionError
+        Names the first differing index with both values in hexadecimal, and how many
+        entries differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from np_ozaki.testing import assert_same_bits
+    >>> assert_same_bits([1.0, 2.0], np.array([1.0, 2.0]))
+    >>> assert_same_bits([0.0], [-0.0])
+    Traceback (most recent call last):
+    AssertionError: 1 of 1 entries differ, first at (0,): 0x0.0p+0 is not -0x0.0p+0
+    """
+    compare_bits(actual, expected)
+
+
+def compare_bits(
+    actual: ArrayLike,
+    expected: ArrayLike,
+    *,
+    what: str = "",
+    where: NDArray[np.bool_] | bool = True,
+) -> None:
+    """Raise unless two float64 arrays agree in shape and in some entries' bits.
+
+    Parameters
+    ----------
+    actual, expected : array_like
+        As for `assert_same_bits`.
+    what : str, optional
+        What was done to get `actual`; the message begins with it.
+    where : ndarray of bool, optional
+        The entries that count, in the shape of the arrays.
+
+    Raises
+    ------
+    AssertionError
+        As from `assert_same_bits`.
+    """
+    x, y = np.asarray(actual), np.asarray(expected)
+    start = f"{what}: " if what else ""
+    if x.dtype != np.float64 or y.dtype != np.float64:
+        raise AssertionError(
+            f"{start}dtypes {x.dtype} and {y.dtype}: both must be float64"
+        )
+    if x.shape != y.shape:
+        raise AssertionError(f"{start}shape {x.shape} is not {y.shape}")
+    differ = (_bits(x) != _bits(y)) & where
+    if not differ.any():
+        return
+    index = tuple(int(i) for i in np.argwhere(differ)[0])
+    raise AssertionError(
+        f"{start}{np.count_nonzero(differ)} of {x.size} entries differ, "
+        f"first at {index}: {shown(float(x[index]))} is not {shown(float(y[index]))}"
+    )
+
+
+def shown(value: float) -> str:
+    """Return a double in hexadecimal, so that no bit is lost.
+
+    Parameters
+    ----------
+    value : float
+        A NaN is shown by its bits: NaNs differ in them only.
+
+    Returns
+    -------
+    str
+        As `float.hex` writes it.
+    """
+    if math.isnan(value):
+        return f"nan ({int(_bits(np.float64(value))) & (1 << 64) - 1:#x})"
+    return value.hex()
+
+
+def _bits(x: Any) -> NDArray[np.int64]:
+    x = np.asarray(x)
+    return (
+        np.array(x, dtype=np.float64, order="C", ndmin=1)
+        .view(np.int64)
+        .reshape(x.shape)
+    )
