@@ -142,10 +142,13 @@ def matmul(
     out : (..., m, n) ndarray or OzArray, optional
         Where to write; any strides, may overlap the operands.  On the GPU if an
         operand is.
-    precision : "auto" or int, default "auto"
-        Number of moduli, 2 to 49.  "auto" takes 15 and certifies for each matrix that
-        every entry is as accurate as a conventional FP64 product is guaranteed to be;
-        where that fails it takes more, and beyond 49 it goes native.
+    precision : "auto", "exact", float or int, default "auto"
+        "auto" certifies for each matrix that every entry is as accurate as a
+        conventional FP64 product is guaranteed to be, |C - AB| <= k u |A||B| and one
+        rounding: with 15 moduli, fewer where entries have few bits, more where their
+        range is wide; beyond 49 it goes native.  A float from 2^-52 to below 1 is a
+        tolerance instead, |C - AB| <= precision |A||B|.  "exact" is the correctly
+        rounded product.  An int is the number of moduli, 2 to 49.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale
@@ -176,6 +179,8 @@ def matmul(
         An option is out of range; a ValueError.
     OperandTypeError
         An option or `out` is of the wrong type; a TypeError.
+    PrecisionError
+        ``precision="exact"`` takes more bits than 49 moduli hold; an ArithmeticError.
     EngineUnavailableError
         ``engine="cuda"`` without CuPy or a GPU for it; a RuntimeError.
     WorkspaceError

@@ -115,6 +115,7 @@ class _Work:
     outcome: Outcome | None = None
     line_shifts: tuple[Integers, Integers] | None = None
     balanced: bool = False
+    tries: int = 0
     missing: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def run(self, scheme: Scheme, index: list[int], target: Target | None) -> None:
@@ -140,6 +141,7 @@ class _Work:
             self.missing[index] = outcome.missing_bits
         for i in index:
             self.ways[i] = Way(scheme, self.balanced)
+        self.tries += 1
         seen = self.outcome
         if seen is not None:
             outcome = replace(
@@ -248,8 +250,19 @@ def multiply(
     else:
         _certified(work)
     assert work.outcome is not None  # noqa: S101 - every way above runs something
+    outcome = work.outcome
+    if outcome.overflow and work.tries > 1:
+        # A result that was replaced may have been the only one to overflow.
+        outcome = replace(outcome, overflow=_overflowed(a, b, out))
     fallback = TOO_WIDE if any(way.elsewhere for way in ways) else None
-    return Served(work.outcome, ways, fallback)
+    return Served(outcome, ways, fallback)
+
+
+def _overflowed(a: Array, b: Array, out: Array) -> bool:
+    """Return whether finite rows and columns have an infinite entry."""
+    rows = np.isfinite(a).all(axis=2)[:, :, np.newaxis]
+    columns = np.isfinite(b).all(axis=1)[:, np.newaxis, :]
+    return bool((np.isinf(out) & rows & columns).any())
 
 
 def _certified(work: _Work) -> None:
@@ -316,6 +329,7 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
         work.outcome,
         (balanced.rows, balanced.columns),
         True,
+        work.tries,
         missing[chosen],
     )
     ready = [i for i, bits in enumerate(part.missing) if not bits]
@@ -325,7 +339,7 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     done = [i for i in range(len(index)) if not part.missing[i]]
     where = [index[i] for i in done]
     if where:
-        work.outcome = part.outcome
+        work.outcome, work.tries = part.outcome, part.tries
         work.out[where] = part.out[done]
         if work.low is not None and part.low is not None:
             work.low[where] = part.low[done]
@@ -372,7 +386,10 @@ def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
     k = work.a.shape[2]
     enough = target == "conventional" or k <= 2 ** (target - _UNIT_EXPONENT)
     if enough and work.low is None and not options.reproducible:
-        work.out[index] = engine.native(a, b)
+        native = engine.native(a, b)
+        # What overflows on the way only is better off with the engine's result; so are
+        # special values, whose bits depend on the order of native sums.
+        work.out[index] = np.where(np.isfinite(native), native, work.out[index])
         who = "native"
     else:
         a, b = engine.to_host(a), engine.to_host(b)
