@@ -49,8 +49,8 @@ def assert_error_bound(
     bound : array_like of float64, optional
         Of the absolute error, in any shape that broadcasts to that of `c`; an infinite
         bound says nothing.  By default ``(k + 1) u |A||B| + k 2**-1075`` with
-        u = 2**-53, which every conventional FP64 product keeps to if nothing overflows
-        on the way, and `np_ozaki.matmul` with ``precision="auto"`` always.
+        u = 2**-53, which conventional FP64 products and ``precision="auto"`` keep to,
+        the former if nothing overflows on the way.
     entries : int, default 256
         How many entries to look at if there are more: half of them where `c` is
         farthest from a native product, the others anywhere, the same in every call.
