@@ -16,6 +16,12 @@ DEVICE int bits_above(uint64 x, int shift, uint64 y) {
   return more ? exponent : 0;
 }
 
+// What a line is short of making k 2^-(mu+nu+2) negligible; `deficit` is that of a line
+// with one entry and no spare bits.
+DEVICE int line_deficit(int64 deficit, uint64 norm, int spare) {
+  return (int)deficit - (bit_length(norm) - NORM_BITS) - spare;
+}
+
 DEVICE int spare_bits(LineFacts facts, int64 index) {
   return facts.exponents[index] + top_exponent(facts.largest[index]);
 }

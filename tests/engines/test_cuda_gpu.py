@@ -12,6 +12,7 @@ from devices import LAYOUTS, POISON, entries, laid_out
 
 import np_ozaki
 from np_ozaki.engines import choice
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu_certificate import HOPELESS
 from np_ozaki.testing import assert_same_bits
 
@@ -628,10 +629,8 @@ def test_entries_that_cannot_be_seen_are_counted_by_squares(cupy):
             give(a),
             give(b),
             out,
-            num_moduli=15,
-            scaling="norm",
-            workspace_bytes=None,
-            certify=True,
+            Scheme(15),
+            certify="conventional",
         )
         found.append(int(outcome.missing_bits[0]))
     assert found[0] == found[1]
