@@ -28,7 +28,6 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
   int spare_b = norm_b ? spare_bits(columns, column) : 0;
   int bits_b = norm_b ? bit_length(norm_b) : 0;
   int factor_bits = bit_length((uint64)factor) - 1 + (int)power;
-  int unit_bits = UNIT_BITS - (int)power;
   int need = 0;
   if (moved_b && norm_b && entries.row == 0)
     need = max(need, line_deficit(deficit, norm_b, spare_b));
@@ -58,8 +57,8 @@ DEVICE void certify(const Entry* lower, int64 batch_stride, int64 row_stride,
       if (!least) {
         need = HOPELESS;
       } else {
-        if (moved_a) need = max(need, bits_above(norm_b, unit_bits - spare_a, least));
-        if (moved_b) need = max(need, bits_above(norm_a, unit_bits - spare_b, least));
+        if (moved_a) need = max(need, bits_short(norm_b, spare_a, (int)power, least));
+        if (moved_b) need = max(need, bits_short(norm_a, spare_b, (int)power, least));
       }
     }
   }

@@ -110,11 +110,9 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
     int* square = &unseen[i / LOOK_TILE * squares + j / LOOK_TILE];
     if (lower) {
       if (moved_a)
-        need = max(need, bits_above(norm_b, UNIT_BITS - spare_a - (int)factor_shift,
-                                    lower));
+        need = max(need, bits_short(norm_b, spare_a, (int)factor_shift, lower));
       if (moved_b)
-        need = max(need, bits_above(norm_a, UNIT_BITS - spare_b - (int)factor_shift,
-                                    lower));
+        need = max(need, bits_short(norm_a, spare_b, (int)factor_shift, lower));
     } else if (!look) {
       atomicAdd(square, 1);
     } else if (*square * a.k > MOST_EXPONENTS) {
@@ -132,7 +130,7 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
       if (moved_b) error = max(error, bits_of_error(norm_a, spare_b));
       int e = top_exponent(rows.largest[i]), f = top_exponent(columns.largest[j]);
       int lower = most - e - f + 2 * (FIRST_LOOK_BITS - 1);
-      need = max(need, error - (int)allowed - lower);
+      need = max(need, error > DOUBLE_RANGE ? HOPELESS : error - (int)allowed - lower);
     }
   }
   need = need < HOPELESS ? need : HOPELESS;

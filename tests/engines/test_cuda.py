@@ -769,6 +769,17 @@ def test_targets_are_missed_by_the_same_bits(place, seed, target, phi, shift, n)
         assert found.tolist() == CPU.missing_bits(a[:1], b, scheme, target).tolist()
 
 
+@few
+@given(seeds, regimes, st.sampled_from(["conventional", -33]))
+def test_errors_beyond_float64_are_hopeless_alike(place, seed, regime, target):
+    # Only scaling "legacy" lacks so many bits: its exponents depend on the scale.
+    rng = np.random.default_rng(seed)
+    a = entries(rng, (2, 3, 12), "near overflow")
+    b = entries(rng, (2, 12, 4), regime)
+    a[0] *= rng.random(12) ** 60
+    same_as_cpu(place, a, b, Scheme(15, "legacy"), certify=target, low=False)
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("workspace", [None, 1])
 def test_line_shifts_join_the_last_stage_only(place, scaling, workspace):
