@@ -58,5 +58,6 @@ KERNEL void exponents_from_maxima(LineFacts facts, int64 count, const uint64* ma
   int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (index >= count) return;
   facts.exponents[index] = accurate_exponent(facts.largest[index], maxima[index],
-                                             how.limit_bits, how.limit_top);
+                                             how.limit_bits, how.limit_top) +
+                           how.shift;
 }

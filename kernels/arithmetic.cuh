@@ -347,3 +347,40 @@ HD uint64 rounded(const uint32* value, bool negative, int exponents) {
   // out of it goes the same way, up to infinity.
   return sign | (((uint64)(exponent + 1022) << 52) + kept);
 }
+
+// The bits of (value - |C| 2^exponents) 2^-exponents, rounded once, where `bits` are
+// those of C, the finite result of `rounded`; signs are alike.  C 2^exponents is an
+// integer: the value itself, or the value rounded at one of its own bits.
+template <int words>
+HD uint64 left_over(const uint32* value, bool negative, int exponents, uint64 bits) {
+  int shift;
+  uint64 f = mantissa(bits, &shift);
+  shift += exponents;
+  if (shift < 0) {
+    f = shift > -64 ? f >> -shift : 0;
+    shift = 0;
+  }
+  int word = shift / 32, by = shift % 32;
+  uint64 low = f << by;
+  uint32 part[3] = {(uint32)low, (uint32)(low >> 32), (uint32)(f >> 32 >> (32 - by))};
+  uint32 rest[words];
+  uint64 carry = 1;
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    int at = i - word;
+    uint32 taken = at == 0 ? part[0] : at == 1 ? part[1] : at == 2 ? part[2] : 0;
+    carry += (uint64)value[i] + (uint32)~taken;
+    rest[i] = (uint32)carry;
+    carry >>= 32;
+  }
+  bool below = rest[words - 1] >> 31;
+  uint32 flip = below ? 0xffffffffu : 0;
+  carry = below;
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    carry += rest[i] ^ flip;
+    rest[i] = (uint32)carry;
+    carry >>= 32;
+  }
+  return rounded<words>(rest, negative != below, exponents);
+}

@@ -127,6 +127,7 @@ struct TakeUnion {
 
 struct Exponents {
   int rule, w, limit_bits;
+  int shift;  // joins every exponent, also those of lines of zeros, where it is no matter
   uint64 limit_top;
 };
 
@@ -166,7 +167,7 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
   uint64 squares = over_block(sums.squares, scratch, TakeSum());
   uint64 norms = over_block(sums.norms, scratch, TakeSum());
   int exponent = line_exponent(largest, squares, how.rule, how.w, how.limit_bits,
-                               how.limit_top);
+                               how.limit_top) + how.shift;
   if (threadIdx.x == 0) {
     facts.largest[index] = largest;
     facts.squares[index] = squares;
@@ -177,6 +178,25 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
   }
   return exponent;
 }
+
+// ---- Entries of an operand ----
+
+// One thread an entry.  Neighbouring threads take neighbouring entries along the smaller
+// stride: of one line where that is `along` it, else of one inner index.
+struct LineEntry {
+  int64 index, batch, line, h;
+  bool outside;
+
+  DEVICE LineEntry(Operand x, int64 along, int64 batches)
+      : index(blockIdx.x * (int64)blockDim.x + threadIdx.x) {
+    int64 size = x.lines * x.k, inner = along ? x.k : x.lines;
+    int64 rest = index % size;
+    batch = index / size;
+    outside = batch >= batches;
+    line = along ? rest / inner : rest % inner;
+    h = along ? rest % inner : rest / inner;
+  }
+};
 
 // ---- Entries of a result ----
 

@@ -73,10 +73,3 @@ HD bool crt(const int* products, uint32* value) {
   }
   return negative;
 }
-
-// The bits of C' 2^-(mu + nu), rounded once.
-HD uint64 reconstructed(const int* products, int exponents) {
-  uint32 value[VALUE_WORDS];
-  bool negative = crt(products, value);
-  return rounded<VALUE_WORDS>(value, negative, exponents);
-}

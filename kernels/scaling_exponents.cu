@@ -124,5 +124,15 @@ KERNEL void exponents_from_sums(LineFacts facts, int64 count, Exponents how) {
   if (index >= count) return;
   facts.exponents[index] =
       line_exponent(facts.largest[index], facts.squares[index], how.rule, how.w,
-                    how.limit_bits, how.limit_top);
+                    how.limit_bits, how.limit_top) + how.shift;
+}
+
+// Facts for the last stage alone: the exponents of `count` lines plus what these lines
+// were scaled by before.
+KERNEL void moved_exponents(LineFacts facts, int64 count, const int* shifts,
+                            LineFacts moved) {
+  int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
+  if (index >= count) return;
+  moved.special[index] = facts.special[index];
+  moved.exponents[index] = facts.exponents[index] + shifts[index];
 }

@@ -79,12 +79,14 @@ DEVICE int bits_of_error(uint64 norm, int spare) {
 }
 
 // A tile of the product of one matrix.  `look` 0 counts the entries that cannot be seen,
-// by squares; `look` 1 takes the maximum of what all entries need.
+// by squares; `look` 1 takes the maximum of what all entries need.  `factor` times
+// 2^`factor_shift` goes with the product of planes, 2^`allowed` with an entry's largest
+// term.
 KERNEL void second_look(const int* products, int64 plane_stride, int64 row_stride,
                         Operand a, LineFacts rows, const int* rounded_rows, Operand b,
                         LineFacts columns, const int* rounded_columns, int64 factor,
-                        int64 factor_shift, int64 deficit, int64 width, int64 look,
-                        int* unseen, int* missing) {
+                        int64 factor_shift, int64 allowed, int64 deficit, int64 width,
+                        int64 look, int* unseen, int* missing) {
   Entries entries(a.lines, b.lines, (int)width);
   if (entries.outside) return;
   int64 j = entries.column;
@@ -93,13 +95,14 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
   int spare_b = norm_b ? spare_bits(columns, j) : 0;
   int64 squares = (b.lines + LOOK_TILE - 1) / LOOK_TILE;
   int need = 0;
-  if (moved_b && entries.row == 0) need = max(need, (int)deficit - spare_b);
+  if (moved_b && entries.row == 0)
+    need = max(need, line_deficit(deficit, norm_b, spare_b));
   for (int64 i = entries.row; i < a.lines; i += entries.step) {
     uint64 norm_a = rows.norms[i];
     if (!norm_a) continue;
     int spare_a = spare_bits(rows, i);
     bool moved_a = rounded_rows[i];
-    if (moved_a && j == 0) need = max(need, (int)deficit - spare_a);
+    if (moved_a && j == 0) need = max(need, line_deficit(deficit, norm_a, spare_a));
     if (!norm_b || (!moved_a && !moved_b)) continue;
     int64 offset = i * row_stride + j;
     if (products[SUMS * plane_stride + offset] == 0) continue;  // an exact zero
@@ -107,11 +110,9 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
     int* square = &unseen[i / LOOK_TILE * squares + j / LOOK_TILE];
     if (lower) {
       if (moved_a)
-        need = max(need, bits_above(norm_b, UNIT_BITS - spare_a - (int)factor_shift,
-                                    lower));
+        need = max(need, bits_short(norm_b, spare_a, (int)factor_shift, lower));
       if (moved_b)
-        need = max(need, bits_above(norm_a, UNIT_BITS - spare_b - (int)factor_shift,
-                                    lower));
+        need = max(need, bits_short(norm_a, spare_b, (int)factor_shift, lower));
     } else if (!look) {
       atomicAdd(square, 1);
     } else if (*square * a.k > MOST_EXPONENTS) {
@@ -128,8 +129,8 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
       if (moved_a) error = max(error, bits_of_error(norm_b, spare_a));
       if (moved_b) error = max(error, bits_of_error(norm_a, spare_b));
       int e = top_exponent(rows.largest[i]), f = top_exponent(columns.largest[j]);
-      int bits = bit_length(127 * (uint64)a.k);
-      need = max(need, error - bits + 1 - (most - e - f + 2 * (FIRST_LOOK_BITS - 1)));
+      int lower = most - e - f + 2 * (FIRST_LOOK_BITS - 1);
+      need = max(need, error > DOUBLE_RANGE ? HOPELESS : error - (int)allowed - lower);
     }
   }
   need = need < HOPELESS ? need : HOPELESS;

@@ -309,6 +309,8 @@ def _bits_by_exponents(
     factor, power = (k, 0) if target == "conventional" else threshold(target, k, 0)
     allowed = (127 * factor).bit_length() - 1 + power + lower
     need: Exponents = np.frexp(error)[1] - allowed
+    # The exponent of an infinite error, which scaling "legacy" gets to, means nothing.
+    need = np.where(np.isfinite(error), need, HOPELESS)
     return np.clip(need, 0, HOPELESS)
 
 

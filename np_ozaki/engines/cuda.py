@@ -8,7 +8,7 @@ and `cuda_copies`.
 from __future__ import annotations
 
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant
-from np_ozaki.engines.base import Outcome
+from np_ozaki.engines import cpu_rebalance, cpu_units, cuda_rebalance
+from np_ozaki.engines.base import Balanced, Exponents, Outcome, Scheme, Target
+from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_lines import Facts, Operands
@@ -32,6 +34,58 @@ _LEAST_BUDGET = 1 << 22
 
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A product or a part of its batch, and how it is to be multiplied.
+
+    Operands, results and line shifts are those of the contract, or of C^T = B^T A^T.
+    """
+
+    a: Any
+    b: Any
+    out: Any
+    low: Any
+    line_shifts: tuple[Exponents, Exponents] | None
+    scheme: Scheme
+    target: Target | None
+
+    @property
+    def variant(self) -> Variant:
+        """The kernels' variant, but for the residues of an operand that gains bits."""
+        certified = self.target is not None
+        return Variant(self.scheme.num_moduli, self.scheme.scaling, certified)
+
+    def turned(self) -> _Job:
+        """Return the job of C^T."""
+        a, b, out = (x.swapaxes(1, 2) for x in (self.b, self.a, self.out))
+        low = None if self.low is None else self.low.swapaxes(1, 2)
+        shifts = None if self.line_shifts is None else self.line_shifts[::-1]
+        scheme = replace(self.scheme, shift=-self.scheme.shift)
+        return replace(
+            self, a=a, b=b, out=out, low=low, line_shifts=shifts, scheme=scheme
+        )
+
+    def part(self, part: slice) -> _Job:
+        """Return the job of a part of the batch."""
+        shifts = self.line_shifts
+        if shifts is not None:
+            shifts = shifts[0][part], shifts[1][part]
+        return replace(
+            self,
+            a=self.a[of_batch(part, self.a)],
+            b=self.b[of_batch(part, self.b)],
+            out=self.out[part],
+            low=None if self.low is None else self.low[part],
+            line_shifts=shifts,
+        )
+
+    def with_whole_batches(self) -> _Job:
+        """Return the job with operands that do not broadcast."""
+        batch = self.out.shape[0]
+        a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (self.a, self.b))
+        return replace(self, a=a, b=b)
 
 
 class CudaEngine(Stages):
@@ -72,6 +126,81 @@ class CudaEngine(Stages):
         """Return an array where `like` is."""
         return x if self.device.is_host(like) else self.device.own(x)
 
+    # What is known of operands ---------------------------------------------------
+
+    def sample(self, x: Any) -> NDArray[np.float64]:
+        """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
+        if self.device.is_host(x):
+            return cpu_units.sample(x)
+        steps = np.arange(cpu_units.SAMPLE)
+        rows, columns = (
+            self.device.own(steps * size // cpu_units.SAMPLE) for size in x.shape[1:]
+        )
+        return self.device.fetch(x[:, rows, columns])
+
+    def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
+        """Return mu or nu of scaling "norm".
+
+        Parameters
+        ----------
+        x : (batch, m, k) or (batch, k, n) array of float64
+            A or B, on the device or the host; NaN and Inf count as 0.
+        num_moduli : int
+            N of the contract.
+        left : bool
+            Whether `x` is A.
+
+        Returns
+        -------
+        (batch, lines) ndarray of int64
+            On the host.
+        """
+        if self.device.is_host(x):
+            return CpuEngine().line_exponents(x, num_moduli, left=left)
+        facts = self.line_facts(self._lines(x, left), Scheme(num_moduli), left=left)
+        return facts.exponents(self.device)
+
+    def line_units(self, x: Any, *, left: bool) -> tuple[Exponents, Exponents]:
+        """Return e and l of each line, on the host; see `cpu_units.line_units`."""
+        if self.device.is_host(x):
+            return CpuEngine().line_units(x, left=left)
+        return cuda_rebalance.line_units(self, self._lines(x, left))
+
+    def _lines(self, x: Any, left: bool) -> Operands:
+        return Operands(x if left else x.swapaxes(1, 2), self.device)
+
+    def rebalance(self, a: Any, b: Any) -> Balanced:
+        """Return operands with smaller ranges in their lines; see `cpu_rebalance`."""
+        if self.device.is_host(a):
+            with np.errstate(all="ignore"):
+                return cpu_rebalance.rebalance(a, b)
+        return cuda_rebalance.rebalance(self, a, b)
+
+    def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
+        """Return the second look alone.
+
+        Parameters
+        ----------
+        a : (batch, m, k) array of float64
+            On the device or the host; batch 1 broadcasts.
+        b : (batch, k, n) array of float64
+            On the same side; likewise.
+        scheme : Scheme
+            Moduli, scaling, shift of the product in question.
+        target : "conventional" or int
+            What is to be shown.
+
+        Returns
+        -------
+        (batch,) ndarray of int64
+            As `Outcome.missing_bits`.
+        """
+        batch = max(a.shape[0], b.shape[0])
+        doubtful = np.ones(batch, dtype=np.int64)
+        return self._missing_bits(
+            a, b, doubtful, scheme, target, self.device.default_workspace()
+        )
+
     # The product -----------------------------------------------------------------
 
     def matmul(
@@ -79,11 +208,12 @@ class CudaEngine(Stages):
         a: Any,
         b: Any,
         out: Any,
+        scheme: Scheme,
         *,
-        num_moduli: int,
-        scaling: str,
-        workspace_bytes: int | None,
-        certify: bool = False,
+        workspace_bytes: int | None = None,
+        certify: Target | None = None,
+        line_shifts: tuple[Exponents, Exponents] | None = None,
+        low: Any = None,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -95,15 +225,16 @@ class CudaEngine(Stages):
             On the same side, any strides; batch 1 broadcasts.
         out : (batch, m, n) array of float64
             On the same side, any strides; must not overlap an operand.
-        num_moduli : int
-            N of the contract, 2 to 49.
-        scaling : str
-            "norm", "accurate" or "legacy".
-        workspace_bytes : int or None
+        scheme : Scheme
+            Moduli, scaling, shift.
+        workspace_bytes : int, optional
             Device memory for this product; None is the device's own default.
-        certify : bool
-            Also tell whether every entry is as accurate as a conventional product is
-            guaranteed to be (see `cpu_certificate`).
+        certify : "conventional" or int, optional
+            Also tell whether every entry keeps to this bound (see `cpu_certificate`).
+        line_shifts : tuple of (batch, lines) ndarray of int64, optional
+            What the rows of A and the columns of B were scaled by before, on the host.
+        low : (batch, m, n) array of float64, optional
+            Takes what the rounding to `out` left; on the same side.
 
         Returns
         -------
@@ -111,38 +242,43 @@ class CudaEngine(Stages):
             The tiling; the exceptions that IEEE arithmetic would have flagged only
             for operands on the host: on the device nothing waits for them.
         """
-        k = a.shape[2]
-        if not k or not out.size:
-            out[...] = 0.0
-            sure = np.zeros(out.shape[0], dtype=np.int64) if certify else None
+        certified = certify is not None
+        if not a.shape[2] or not out.size:
+            for result in (out, low):
+                if result is not None:
+                    result[...] = 0.0
+            sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
+        job = _Job(a, b, out, low, line_shifts, scheme, certify)
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
-            a, b, out = b.swapaxes(1, 2), a.swapaxes(1, 2), out.swapaxes(1, 2)
-        variant = (num_moduli, scaling, certify)
-        outcome = self._within_memory(a, b, out, variant, workspace_bytes)
-        if outcome.missing_bits is None:
+            job = job.turned()
+        if line_shifts is not None:
+            # Facts that a whole batch shares could not take shifts of its matrices.
+            job = job.with_whole_batches()
+        outcome = self._within_memory(job, workspace_bytes)
+        if outcome.missing_bits is None or certify is None:
             return outcome
         budget = workspace_bytes or self.device.default_workspace()
-        short = self._missing_bits(a, b, outcome.missing_bits, variant, budget)
+        short = self._missing_bits(
+            job.a, job.b, outcome.missing_bits, job.scheme, certify, budget
+        )
         return replace(outcome, missing_bits=short)
 
-    def _within_memory(
-        self, a: Any, b: Any, out: Any, variant: Variant, workspace_bytes: int | None
-    ) -> Outcome:
+    def _within_memory(self, job: _Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for, trying smaller ones."""
-        device = self.device
+        device, variant = self.device, job.variant
         budget = workspace_bytes or device.default_workspace()
         while True:
             tiles = choose_cuda_tiles(
-                *out.shape,
-                a.shape[2],
-                num_planes=variant[0] + variant[2],
+                *job.out.shape,
+                job.a.shape[2],
+                num_planes=variant.num_moduli + variant.cut_plane,
                 budget=budget,
-                host=device.is_host(out),
+                host=device.is_host(job.out),
             )
             try:
-                return self._tiled(a, b, out, variant, tiles)
+                return self._tiled(job, tiles)
             except Exception as error:
                 if not device.is_out_of_memory(error):
                     raise
@@ -162,25 +298,15 @@ class CudaEngine(Stages):
                 )
             budget = min(budget, tiles.workspace_bytes) // 4
 
-    def _tiled(
-        self, a: Any, b: Any, out: Any, variant: Variant, tiles: CudaTiles
-    ) -> Outcome:
-        host, certify = self.device.is_host(out), variant[2]
+    def _tiled(self, job: _Job, tiles: CudaTiles) -> Outcome:
+        batch, certify = job.out.shape[0], job.target is not None
+        host = self.device.is_host(job.out)
         flags = self.device.zeros((1,), np.int32)
-        missing = self.device.zeros((out.shape[0],), np.int32)
+        missing = self.device.zeros((batch,), np.int32)
         count = 0
         with self.device.transfer() as copies:
-            for part in ranges(out.shape[0], tiles.batch):
-                count += self._part(
-                    a[of_batch(part, a)],
-                    b[of_batch(part, b)],
-                    out[part],
-                    variant,
-                    tiles,
-                    copies,
-                    flags,
-                    missing[part] if certify else None,
-                )
+            for part in ranges(batch, tiles.batch):
+                count += self._part(job.part(part), tiles, copies, flags, missing[part])
         happened = int(self.device.fetch(flags)[0]) if host else 0
         short = self.device.fetch(missing).astype(np.int64) if certify else None
         return Outcome(
@@ -192,61 +318,55 @@ class CudaEngine(Stages):
         )
 
     def _part(
-        self,
-        a: Any,
-        b: Any,
-        out: Any,
-        variant: Variant,
-        tiles: CudaTiles,
-        copies: Any,
-        flags: Any,
-        missing: Any,
+        self, job: _Job, tiles: CudaTiles, copies: Any, flags: Any, missing: Any
     ) -> int:
         """Multiply one part of a batch; return the number of tiles."""
-        scaling = variant[1]
-        if scaling == "accurate" and a.shape[0] != b.shape[0]:
+        scheme, variant, out = job.scheme, job.variant, job.out
+        accurate = scheme.scaling == "accurate"
+        if accurate:
             # These exponents depend on the partner: no operand serves a whole batch.
-            a, b = (np.broadcast_to(x, (out.shape[0], *x.shape[1:])) for x in (a, b))
-        left = _Side(self, a, variant, tiles.k, copies)
-        right = _Side(self, b.swapaxes(1, 2), variant, tiles.k, copies)
+            job = job.with_whole_batches()
+        left = _Side(self, job, tiles.k, copies, left=True)
+        right = _Side(self, job, tiles.k, copies, left=False)
         rows, columns = ranges(out.shape[1], tiles.m), ranges(out.shape[2], tiles.n)
-        if scaling == "accurate":
+        if accurate:
             whole = left.whole(), right.whole()
-            rows_known, columns_known = (
-                self.line_facts(x, *variant[:2]) for x in whole
-            )
-            replace_exponents(
-                self, *whole, rows_known, columns_known, variant[0], tiles
-            )
-            left.known, right.known = rows_known, columns_known
+            left.known = self.line_facts(whole[0], scheme, left=True)
+            right.known = self.line_facts(whole[1], scheme, left=False)
+            replace_exponents(self, *whole, left.known, right.known, scheme, tiles)
         for number, j in enumerate(columns):
             right.enter(j)
             for i in rows:
                 left.enter(i)
                 products, lower = self._products(left, right, variant, tiles)
                 tile = copies.result(out[:, i, j])
-                facts_of = left.facts, right.facts
+                rest = None if job.low is None else copies.result(job.low[:, i, j])
                 self.reconstruct(
                     products,
                     left.operand,
                     right.operand,
-                    facts_of,
+                    (left.moved, right.moved),
                     variant,
                     tile,
                     flags,
+                    rest,
                 )
-                if missing is not None:
+                if job.target is not None:
                     first_look(
                         self,
                         lower,
                         left.operand,
                         right.operand,
-                        facts_of,
+                        (left.facts, right.facts),
+                        scheme,
+                        job.target,
                         tile.shape,
                         missing,
                     )
                 del products, lower
                 copies.deliver(tile, out[:, i, j])
+                if rest is not None:
+                    copies.deliver(rest, job.low[:, i, j])
             if number + 1 < len(columns):
                 right.prefetch(columns[number + 1])
         return len(rows) * len(columns)
@@ -255,7 +375,7 @@ class CudaEngine(Stages):
         self, left: _Side, right: _Side, variant: Variant, tiles: CudaTiles
     ) -> tuple[Any, Any]:
         """Return residue products of a tile, and the certificate's, per matrix."""
-        num_moduli, _, certify = variant
+        num_moduli, certify = variant.num_moduli, variant.cut_plane
         total: Any = None
         wide: Any = None
         inner = ranges(left.x.shape[2], tiles.k)
@@ -287,7 +407,8 @@ class CudaEngine(Stages):
         a: Any,
         b: Any,
         first: NDArray[np.int64],
-        variant: Variant,
+        scheme: Scheme,
+        target: Target,
         budget: int,
     ) -> NDArray[np.int64]:
         """Return the bits that each matrix misses; doubtful ones by a second look."""
@@ -296,37 +417,43 @@ class CudaEngine(Stages):
         for index in np.flatnonzero(first):
             x, y = (z[index : index + 1] if z.shape[0] > 1 else z for z in (a, b))
             try:
-                short[index] = second_look(self, x, y, variant[0], variant[1], budget)
+                short[index] = second_look(self, x, y, scheme, target, budget)
                 continue
             except Exception as error:
                 if not device.is_out_of_memory(error):
                     raise
                 traceback.clear_frames(error.__traceback__)
             device.free()
-            short[index] = look_on_host(self, x, y, variant[0], variant[1])
+            short[index] = look_on_host(self, x, y, scheme, target)
         return short
 
 
 class _Side:
     """One operand of a product, from host or device memory to planes, tile by tile.
 
-    What is made for a tile of lines is kept until another tile is entered.
+    What is made for a tile of lines is kept until another tile is entered: `facts`,
+    and `moved`, the facts with line shifts that the last stage sees.
     """
 
     def __init__(
-        self, engine: CudaEngine, x: Any, variant: Variant, k_block: int, copies: Any
+        self, engine: CudaEngine, job: _Job, k_block: int, copies: Any, *, left: bool
     ) -> None:
         self.engine = engine
-        self.x = x
-        self.variant = variant
+        self.x = job.a if left else job.b.swapaxes(1, 2)
+        self.scheme = job.scheme
+        self.variant = engine.operand_variant(job.variant, job.scheme, left=left)
+        self.left = left
         self.known: Facts | None = None
+        shifts = job.line_shifts
+        self._shifts = None if shifts is None else shifts[0 if left else 1]
         self._k_block = k_block
-        self._source = copies.source(x)
+        self._source = copies.source(self.x)
         self._lines: slice | None = None
         self._planes: tuple[slice, Any] | None = None
         self._whole: Any = None
         self.operand: Operands
         self.facts: Facts
+        self.moved: Facts
 
     def whole(self) -> Operands:
         """Return all lines on the device."""
@@ -350,16 +477,21 @@ class _Side:
             self.operand = self.whole().of(lines)
         else:
             self.operand = Operands(self._source.load(lines), engine.device)
-        num_moduli, scaling, _ = self.variant
         k = self.x.shape[2]
         if self.known is not None:
             single = self.known.words.shape[1] == 1
             self.facts = self.known.part(lines) if single else self.known
         elif engine.fits_shared(self.operand) and k <= self._k_block:
-            self.facts, planes = engine.fused(self.operand, self.variant)
+            self.facts, planes = engine.fused(
+                self.operand, self.variant, self.scheme, left=self.left
+            )
             self._planes = (slice(0, k), planes)
         else:
-            self.facts = engine.line_facts(self.operand, num_moduli, scaling)
+            self.facts = engine.line_facts(self.operand, self.scheme, left=self.left)
+        self.moved = self.facts
+        if self._shifts is not None:
+            shifts = self._shifts[:, lines]
+            self.moved = engine.moved_facts(self.operand, self.facts, shifts)
 
     def planes(self, inner: slice) -> Any:
         """Return the planes of a block of k of the current tile."""

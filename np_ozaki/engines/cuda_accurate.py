@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.plan import CudaTiles
@@ -23,7 +24,7 @@ def replace_exponents(
     right: Operands,
     rows: Facts,
     columns: Facts,
-    num_moduli: int,
+    scheme: Scheme,
     tiles: CudaTiles,
 ) -> None:
     """Replace exponents by those of rule "accurate".
@@ -36,8 +37,8 @@ def replace_exponents(
         Whole operands of equal batch.
     rows, columns : Facts
         Of them; their exponents are overwritten.
-    num_moduli : int
-        N of the contract.
+    scheme : Scheme
+        Of scaling "accurate".
     tiles : CudaTiles
         How to cut the auxiliary product.
     """
@@ -78,6 +79,8 @@ def replace_exponents(
             kernel = "maxima" if wide is None else "wide_maxima"
             grid = stages.flat_grid(math.prod(shape))
             stages.launch("accurate", kernel, grid, args)
-    rule = stages.rule(num_moduli, "accurate")
-    for facts, most in zip((rows, columns), maxima, strict=True):
+    for facts, most, is_left in zip(
+        (rows, columns), maxima, (True, False), strict=True
+    ):
+        rule = stages.rule(scheme, is_left)
         stages.per_line("accurate", "exponents_from_maxima", facts, (most,), rule)

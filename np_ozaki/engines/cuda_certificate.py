@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from np_ozaki.engines import cpu_certificate
+from np_ozaki.engines.base import Scheme, Target
 from np_ozaki.engines.cpu import CpuEngine
-from np_ozaki.engines.cpu_exponents import Lines, magnitudes
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.plan import INT8_K_BLOCK
 
@@ -34,7 +34,6 @@ _SQUARE = 512
 _SIZES = ((2048, 8192), (1024, 4096), (512, 1024))
 """Tiles and blocks of k, the largest that fits the workspace, or the last."""
 
-_DOUBLE_BITS = 53
 _ROWS_A_THREAD = 16
 """What is known of a column serves so many entries."""
 
@@ -45,6 +44,8 @@ def first_look(
     left: Operands,
     right: Operands,
     facts: tuple[Facts, Facts],
+    scheme: Scheme,
+    target: Target,
     shape: tuple[int, int, int],
     missing: Any,
 ) -> None:
@@ -60,6 +61,10 @@ def first_look(
         Lines of A and of B.
     facts : tuple of Facts
         Of both.
+    scheme : Scheme
+        Of the product.
+    target : "conventional" or int
+        What is to be shown.
     shape : tuple of int
         batch, m, n.
     missing : (batch,) device array of int32
@@ -67,7 +72,7 @@ def first_look(
     """
     stages.device.mark("certificate")
     k = left.x.shape[2]
-    factor, power = _factor(k, _FIRST_BITS)
+    factor, power = cpu_certificate.threshold(target, k, _FIRST_BITS)
     grid, width = stages.entry_grid(*shape, _ROWS_A_THREAD)
     args = (
         lower,
@@ -77,8 +82,10 @@ def first_look(
         facts[1].struct(stages.device),
         right.x.shape[0],
         *shape[1:],
-        127 * factor << power,
+        127 * factor,
+        power,
         k.bit_length() + 9,
+        *map(int, _moved(scheme)),
         width,
         missing,
     )
@@ -86,8 +93,13 @@ def first_look(
     stages.launch("certificate", kernel, grid, args)
 
 
+def _moved(scheme: Scheme) -> tuple[bool, bool]:
+    """Return whether A and B are rounded: whoever lends bits is not."""
+    return scheme.shift <= 0, scheme.shift >= 0
+
+
 def second_look(
-    stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str, budget: int
+    stages: Stages, a: Any, b: Any, scheme: Scheme, target: Target, budget: int
 ) -> int:
     """Return the bits that one matrix product misses.
 
@@ -99,10 +111,10 @@ def second_look(
         On the device or the host; NaN and Inf count as 0.
     b : (1, k, n) array of float64
         On the same side; likewise.
-    num_moduli : int
-        N of the product.
-    scaling : str
-        Rule of its exponents.
+    scheme : Scheme
+        Of the product.
+    target : "conventional" or int
+        What is to be shown.
     budget : int
         Bytes of workspace; at least some 11 MB are taken, and the operands from the
         host.
@@ -114,14 +126,20 @@ def second_look(
     """
     if a.shape[2] > INT8_K_BLOCK:
         # The rule's sums are then float64's own, in the CPU engine's order.
-        return look_on_host(stages, a, b, num_moduli, scaling)
+        return look_on_host(stages, a, b, scheme, target)
     device = stages.device
     a, b = (device.own(x) if device.is_host(x) else x for x in (a, b))
-    left, right, rows, columns = stages.facts_of(a, b, num_moduli, scaling)
-    moved = [_rounded(stages, *side) for side in ((left, rows), (right, columns))]
+    left, right, rows, columns = stages.facts_of(a, b, scheme)
+    moved = [
+        _rounded(stages, *side)
+        for side in zip((left, right), (rows, columns), _moved(scheme), strict=True)
+    ]
     missing = device.zeros((1,), np.int32)
     m, n, k = left.x.shape[1], right.x.shape[1], left.x.shape[2]
-    factor, power = _factor(k, _BITS)
+    factor, power = cpu_certificate.threshold(target, k, _BITS)
+    # By the largest term alone k is not cut to a power of two.
+    of_term = (k, 0) if target == "conventional" else (factor, power)
+    allowed = (127 * of_term[0]).bit_length() - 1 + of_term[1]
     tile, deep = next((s for s in _SIZES if _bytes(*s) <= budget), _SIZES[-1])
     for j in ranges(n, tile):
         for i in ranges(m, tile):
@@ -146,6 +164,7 @@ def second_look(
                     moved[1][j],
                     factor,
                     power + 2 * (_FIRST_BITS - _BITS),
+                    allowed,
                     k.bit_length() + 9,
                     width,
                     look,
@@ -165,17 +184,12 @@ def _squares(size: int) -> int:
     return -(-size // _SQUARE)
 
 
-def _factor(k: int, bits: int) -> tuple[int, int]:
-    """Return (f, s): f 2^s is k, or the power of two below it as the rule has it."""
-    if 2 * (k.bit_length() + bits) + 7 > _DOUBLE_BITS:
-        return 1, k.bit_length() - 1
-    return k, 0
-
-
-def _rounded(stages: Stages, operand: Operands, facts: Facts) -> Any:
+def _rounded(stages: Stages, operand: Operands, facts: Facts, moved: bool) -> Any:
     """Return which lines have an entry that scaling rounds, as int32."""
     _, lines, k = operand.x.shape
     rounded = stages.device.zeros((lines,), np.int32)
+    if not moved:
+        return rounded
     inner = k if operand.along else lines
     args = (
         operand.struct(),
@@ -213,7 +227,7 @@ def _products(stages: Stages, a: Any, b: Any, out: Any) -> Any:
     return out
 
 
-def look_on_host(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) -> int:
+def look_on_host(stages: Stages, a: Any, b: Any, scheme: Scheme, target: Target) -> int:
     """Return what `second_look` does, by the CPU engine's own code.
 
     Parameters
@@ -222,25 +236,15 @@ def look_on_host(stages: Stages, a: Any, b: Any, num_moduli: int, scaling: str) 
         Of the device that holds the operands.
     a, b : array of float64
         As for `second_look`.
-    num_moduli : int
-        N of the product.
-    scaling : str
-        Rule of its exponents.
+    scheme : Scheme
+        Of the product.
+    target : "conventional" or int
+        What is to be shown.
 
     Returns
     -------
     int
         0 where every entry is certified; at most `cpu_certificate.HOPELESS`.
     """
-    a, b = (np.where(np.isfinite(x), x, 0.0) for x in map(stages.device.fetch, (a, b)))
-    exponents = CpuEngine(1).scaling_exponents(a, b, num_moduli, scaling)
-    sides = []
-    with np.errstate(all="ignore"):
-        for x, axis, scale in ((a, -1, exponents[0]), (b, -2, exponents[1])):
-            lines = Lines.of(x, axis, 1)
-            sides.append(
-                cpu_certificate.side(
-                    lines, magnitudes(lines), scale, left=axis == -1, thorough=True
-                )
-            )
-        return int(cpu_certificate.missing_bits(*sides)[0])
+    a, b = (stages.device.fetch(x) for x in (a, b))
+    return int(CpuEngine(1).missing_bits(a, b, scheme, target)[0])

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import Variant, limit_words
+from np_ozaki._kernels.render import Variant, lent_bits, limit_words
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_lines import Device, Facts, Operands, structure
 from np_ozaki.numerics.moduli import product_bound
@@ -70,17 +71,18 @@ class Stages:
         nu : (batch, n) ndarray of int64
             On the host.
         """
-        *_, rows, columns = self.facts_of(a, b, num_moduli, scaling)
+        *_, rows, columns = self.facts_of(a, b, Scheme(num_moduli, scaling))
         return rows.exponents(self.device), columns.exponents(self.device)
 
     def facts_of(
-        self, a: Any, b: Any, num_moduli: int, scaling: str
+        self, a: Any, b: Any, scheme: Scheme
     ) -> tuple[Operands, Operands, Facts, Facts]:
         """Return the lines of device arrays, and what is known of them."""
         left = Operands(a, self.device)
         right = Operands(b.swapaxes(1, 2), self.device)
-        rows, columns = (self.line_facts(x, num_moduli, scaling) for x in (left, right))
-        if scaling == "accurate":
+        rows = self.line_facts(left, scheme, left=True)
+        columns = self.line_facts(right, scheme, left=False)
+        if scheme.scaling == "accurate":
             tiles = choose_cuda_tiles(
                 left.x.shape[0],
                 left.x.shape[1],
@@ -89,29 +91,30 @@ class Stages:
                 num_planes=1,
                 budget=self.device.default_workspace(),
             )
-            replace_exponents(self, left, right, rows, columns, num_moduli, tiles)
+            replace_exponents(self, left, right, rows, columns, scheme, tiles)
         return left, right, rows, columns
 
     @staticmethod
     @functools.lru_cache(maxsize=256)
-    def rule(num_moduli: int, scaling: str) -> NDArray[np.void]:
-        """Return what kernels must know to make exponents."""
-        bits, top = limit_words(num_moduli)
-        w = norm_width(product_bound(num_moduli))
-        # Three 32-bit fields and padding, then one of 64 bits without a sign.
+    def rule(scheme: Scheme, left: bool) -> NDArray[np.void]:
+        """Return what kernels must know to make exponents of A (left) or B."""
+        bits, top = limit_words(scheme.num_moduli)
+        w = norm_width(product_bound(scheme.num_moduli))
+        # Four 32-bit fields, the last one with a sign, then one of 64 bits without.
         signed = top - (1 << 64) if top >> 63 else top
-        return structure(_RULES[scaling] | w << 32, bits, signed)
+        shift = _gained(scheme, left)
+        return structure(_RULES[scheme.scaling] | w << 32, bits | shift << 32, signed)
 
     def _new_facts(self, operand: Operands) -> Facts:
         batch, lines, _ = operand.x.shape
         return Facts(self.device.zeros((4, batch, lines), np.uint64))
 
-    def line_facts(self, operand: Operands, num_moduli: int, scaling: str) -> Facts:
-        """Queue the kernels of stage scaling_exponents for one operand."""
+    def line_facts(self, operand: Operands, scheme: Scheme, *, left: bool) -> Facts:
+        """Queue the kernels of stage scaling_exponents for A (left) or B."""
         batch, lines, k = operand.x.shape
         facts = self._new_facts(operand)
         self.device.mark("scaling_exponents")
-        x, rule = operand.struct(), self.rule(num_moduli, scaling)
+        x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
         depth = _CHUNK if operand.along else _DEPTH
         strips = lines if operand.along else -(-lines // _TILE_LINES)
@@ -121,6 +124,39 @@ class Stages:
         self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
         self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
+
+    def moved_facts(
+        self, operand: Operands, facts: Facts, shifts: NDArray[np.int64]
+    ) -> Facts:
+        """Return facts for `reconstruct` with (batch, lines) shifts in the exponents.
+
+        The operand has as many matrices as there are shifts.
+        """
+        assert shifts.shape == operand.x.shape[:2]  # noqa: S101 - callers broadcast
+        moved = self._new_facts(operand)
+        args = (
+            facts.struct(self.device),
+            shifts.size,
+            self.device.own(np.ascontiguousarray(shifts, dtype=np.int32)),
+            moved.struct(self.device),
+        )
+        grid = self.flat_grid(shifts.size)
+        self.launch("scaling_exponents", "moved_exponents", grid, args)
+        return moved
+
+    @staticmethod
+    def operand_variant(variant: Variant, scheme: Scheme, *, left: bool) -> Variant:
+        """Return the variant of stage residues for A (left) or B."""
+        lent = lent_bits(scheme.num_moduli, scheme.scaling, _gained(scheme, left))
+        return variant._replace(lent_bits=lent)
+
+    def each_entry(
+        self, stage: str, kernel: str, operand: Operands, args: tuple[Any, ...]
+    ) -> None:
+        """Queue a kernel of one thread an entry of an operand."""
+        given = (operand.struct(), int(operand.along), operand.x.shape[0], *args)
+        grid = self.flat_grid(math.prod(operand.x.shape))
+        self.launch(stage, kernel, grid, given)
 
     @staticmethod
     def flat_grid(count: int) -> tuple[int]:
@@ -172,8 +208,8 @@ class Stages:
             Lines of A or of B.
         facts : Facts
             Their exponents.
-        variant : tuple
-            Number of moduli, scaling, and whether the plane of a certificate follows.
+        variant : Variant
+            From `operand_variant`.
 
         Returns
         -------
@@ -181,7 +217,7 @@ class Stages:
             Lines and k padded with zeros to what the matrix units want.
         """
         self.device.mark("residues")
-        planes = self.new_planes(operand, variant[0] + variant[2])
+        planes = self.new_planes(operand, variant.num_moduli + variant.cut_plane)
         self.queue_planes("residues", "residues", operand, facts, planes, variant)
         return planes
 
@@ -223,15 +259,17 @@ class Stages:
         room = min(_FUSED_BYTES, self.device.shared_bytes())
         return operand.along and _spread_bytes(operand.x.shape[2]) <= room
 
-    def fused(self, operand: Operands, variant: Variant) -> tuple[Facts, Any]:
+    def fused(
+        self, operand: Operands, variant: Variant, scheme: Scheme, *, left: bool
+    ) -> tuple[Facts, Any]:
         """Return facts and residues of lines that shared memory holds, read once."""
         facts = self._new_facts(operand)
         self.device.mark("residues")
-        planes = self.new_planes(operand, variant[0] + variant[2])
+        planes = self.new_planes(operand, variant.num_moduli + variant.cut_plane)
         args = (
             operand.struct(),
             facts.struct(self.device),
-            self.rule(*variant[:2]),
+            self.rule(scheme, left),
             self._planes_struct(planes),
         )
         grid = (planes.shape[1] * planes.shape[2],)
@@ -308,8 +346,8 @@ class Stages:
         ----------
         products : (num_planes, ...) device array of int32
             From `residue_gemm`; a certificate's plane stays as it is.
-        variant : tuple
-            Number of moduli, scaling, certificate.
+        variant : Variant
+            Of the product.
         """
         self.device.mark("reduce")
         count = math.prod(products.shape[1:])
@@ -325,6 +363,7 @@ class Stages:
         variant: Variant,
         out: Any,
         flags: Any,
+        low: Any = None,
     ) -> None:
         """Write C, rounded once, to `out`; NaN and Inf where IEEE products have them.
 
@@ -336,20 +375,20 @@ class Stages:
             Lines of A and of B, for NaN and Inf.
         facts : tuple of Facts
             Exponents of both.
-        variant : tuple
-            Number of moduli, scaling, certificate.
+        variant : Variant
+            Of the product.
         out : (batch, m, n) device array of float64
             Any strides.
         flags : (1,) device array of int32
             Overflow and invalid are joined to it.
+        low : (batch, m, n) device array of float64, optional
+            Takes what the one rounding left; 0 where `out` is not finite.
         """
         self.device.mark("reconstruct")
         batch, m, n = out.shape
         grid, width = self.entry_grid(batch, m, n)
         strides = (s // 4 for s in products.strides[:3])
         source = structure(self.device.pointer(products), *strides)
-        strides = (s // 8 for s in out.strides)
-        result = structure(self.device.pointer(out), *strides, batch, m, n)
         args = (
             source,
             left.struct(),
@@ -358,11 +397,17 @@ class Stages:
             right.struct(),
             facts[1].struct(self.device),
             right.x.shape[0],
-            result,
+            self._result_struct(out),
             width,
             flags,
         )
-        self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
+        extra = () if low is None else (self._result_struct(low),)
+        stage = "reconstruct" if low is None else "reconstruct_low"
+        self.launch(stage, stage, grid, (*args, *extra), variant=variant)
+
+    def _result_struct(self, out: Any) -> NDArray[Any]:
+        strides = (s // 8 for s in out.strides)
+        return structure(self.device.pointer(out), *strides, *out.shape)
 
     def widen(self, products: Any, wide: Any) -> Any:
         """Add one plane of products to its 64-bit sums."""
@@ -373,6 +418,11 @@ class Stages:
             "certificate", "widen", self.flat_grid(count), (products, wide, count)
         )
         return wide
+
+
+def _gained(scheme: Scheme, left: bool) -> int:
+    """Return what joins the exponents of A (left) or B."""
+    return -scheme.shift if left else scheme.shift
 
 
 def _spread_bytes(k: int) -> int:

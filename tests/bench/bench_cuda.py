@@ -15,6 +15,7 @@ import numpy as np
 
 import np_ozaki
 from np_ozaki.engines import choice
+from np_ozaki.engines.base import Scheme
 
 REPEATS = 9
 FIRST = """
@@ -65,9 +66,7 @@ def stages(cupy, n, num_moduli):
             a[np.newaxis],
             b[np.newaxis],
             out,
-            num_moduli=num_moduli,
-            scaling="norm",
-            workspace_bytes=None,
+            Scheme(num_moduli),
         )
 
     product()

@@ -15,12 +15,12 @@ import simt
 from devices import LAYOUTS, POISON, entries, laid_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from np_ozaki._kernels.render import limit_words
+from np_ozaki._kernels.render import Variant, limit_words
 
 import np_ozaki
 from np_ozaki import plan
 from np_ozaki.engines import choice, cuda, cuda_lines, cuda_stages
-from np_ozaki.engines.base import Outcome
+from np_ozaki.engines.base import Outcome, Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_lines import Operands
 from np_ozaki.engines.cuda_stages import Stages
@@ -34,11 +34,11 @@ SCALINGS = ("norm", "accurate", "legacy")
 # One text of each kind: narrow and wide integers, one word and many, with and without
 # the certificate's plane.  Each is compiled, so there are few.
 VARIANTS = (
-    (15, "norm", True),
-    (2, "norm", False),
-    (20, "accurate", False),
-    (15, "legacy", False),
-    (49, "norm", True),
+    Variant(15, "norm", True),
+    Variant(2, "norm", False),
+    Variant(20, "accurate", False),
+    Variant(15, "legacy", False),
+    Variant(49, "norm", True),
 )
 ORDINARY = VARIANTS[0]
 
@@ -62,32 +62,29 @@ def place(request):
     return devices.simulated()
 
 
+def scheme_of(variant):
+    return Scheme(variant.num_moduli, variant.scaling)
+
+
+def target_of(variant):
+    return "conventional" if variant.cut_plane else None
+
+
 def expected(a, b, variant):
     """Return the CPU engine's result and outcome."""
-    num_moduli, scaling, certify = variant
     out = np.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), POISON)
-    outcome = CPU.matmul(
-        a,
-        b,
-        out,
-        num_moduli=num_moduli,
-        scaling=scaling,
-        workspace_bytes=None,
-        certify=certify,
-    )
+    outcome = CPU.matmul(a, b, out, scheme_of(variant), certify=target_of(variant))
     return out, outcome
 
 
 def run(engine, a, b, out, variant, workspace=None):
-    num_moduli, scaling, certify = variant
     return engine.matmul(
         a,
         b,
         out,
-        num_moduli=num_moduli,
-        scaling=scaling,
+        scheme_of(variant),
         workspace_bytes=workspace,
-        certify=certify,
+        certify=target_of(variant),
     )
 
 
@@ -166,9 +163,9 @@ def test_scaling_exponents_of_a_batch_with_special_values(place, scaling):
 
 def facts_of(place, engine, operand, variant, fused):
     if fused:
-        facts, planes = engine.fused(operand, variant)
+        facts, planes = engine.fused(operand, variant, scheme_of(variant), left=True)
     else:
-        facts = engine.line_facts(operand, *variant[:2])
+        facts = engine.line_facts(operand, scheme_of(variant), left=True)
         planes = engine.residues(operand, facts, variant)
     words = place.host(facts.words)
     return words, place.host(planes)
@@ -187,7 +184,7 @@ def test_facts_of_lines(place, layout, k):
         # One thread meets both, whichever way the line is read.
         x[1, 2, [3, 11, 515]] = np.nan, np.inf, np.inf
     operand = Operands(laid_out(place.own, x, layout), place.engine.device)
-    facts = place.engine.line_facts(operand, 15, "norm")
+    facts = place.engine.line_facts(operand, Scheme(15), left=True)
     largest, squares, norms, rest = place.host(facts.words)
     special, exponents = rest.view(np.int32).reshape(2, 2, 3)
     for index in np.ndindex(2, 3):
@@ -230,7 +227,7 @@ def test_one_read_of_a_line_finds_the_same_as_two(place, variant):
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("lines", "k", "layout"), [(3, 17, "C"), (17, 3, "F")])
 def test_residues_and_their_padding(place, variant, fused, lines, k, layout):
-    num_moduli, scaling, certify = variant
+    num_moduli, scaling, certify, _ = variant
     rng = np.random.default_rng(k)
     x = entries(rng, (2, lines, k), "ordinary")
     x[0, 0, 0], x[1, 1, :2] = 0.0, (np.nan, -np.inf)
@@ -308,7 +305,7 @@ def test_residue_gemm_wraps_at_32_bits(place):
 # ---- Stage reduce ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", [ORDINARY, (2, "norm", False)])
+@pytest.mark.parametrize("variant", [ORDINARY, Variant(2, "norm", False)])
 def test_reduce_leaves_the_plane_of_a_certificate(place, variant):
     planes = variant[0] + variant[2]
     rng = np.random.default_rng(5)
@@ -349,7 +346,9 @@ def products_of(values, num_moduli, rng, padding):
     return products
 
 
-@pytest.mark.parametrize("variant", [ORDINARY, (2, "norm", False), (49, "norm", True)])
+@pytest.mark.parametrize(
+    "variant", [ORDINARY, Variant(2, "norm", False), Variant(49, "norm", True)]
+)
 @pytest.mark.parametrize("layout", ["C", "F", "spread"])
 def test_reconstruct(place, variant, layout):
     num_moduli = variant[0]
@@ -498,7 +497,7 @@ def test_scales_from_subnormal_to_overflow(place, s, t):
     with np.errstate(all="ignore"):
         a = np.ldexp(rng.integers(-9, 9, (1, 4, 6)).astype(float), s)
         b = np.ldexp(entries(rng, (1, 6, 5), "ordinary"), t)
-    for variant in (ORDINARY, (20, "accurate", False)):
+    for variant in (ORDINARY, Variant(20, "accurate", False)):
         for engine in place.engines():
             check(place, a, b, variant, engine=engine)
 
@@ -550,7 +549,7 @@ def test_special_values_stay_in_their_row_or_column(place, side):
     assert 0 < np.count_nonzero(~np.isfinite(want)) < want.size // 2
     # Small tiles, so that rows and columns of a tile are not those of the operand.
     check(place, a, b, workspace=60_000)
-    accurate = (20, "accurate", False)
+    accurate = Variant(20, "accurate", False)
     assert check(place, a, b, accurate, workspace=1).tiles == 3 * 5 * 4
     check(place, a, b, accurate)
     check(place, a, b, layout=("F", "C", "F"), engine=place.unfused)
@@ -591,13 +590,13 @@ def test_certificate_misses_the_same_bits(place, phi, num_moduli):
     )
     a[0, 0, 3], b[0] = np.nan, np.abs(b[0])
     a[1] *= np.eye(5, 20)
-    outcome = check(place, a, b, (num_moduli, "norm", True))
+    outcome = check(place, a, b, Variant(num_moduli, "norm", True))
     if phi == 40.0:
         assert outcome.missing_bits.any()
     if phi == 0.0:
         assert not outcome.missing_bits.any()
-    check(place, a[:1], b, (num_moduli, "norm", True), engine=place.unfused)
-    check(place, a, b[1:2], (num_moduli, "norm", True), layout=("F", "F", "F"))
+    check(place, a[:1], b, Variant(num_moduli, "norm", True), engine=place.unfused)
+    check(place, a, b[1:2], Variant(num_moduli, "norm", True), layout=("F", "F", "F"))
 
 
 def wide_pair(k):
@@ -643,7 +642,11 @@ def first_look(a, b, num_moduli):
         planes = np.floor(np.ldexp(np.abs(lines), 6 - shifts))
         sides.append((spare, norms.astype(int).tolist(), planes))
     (spare_a, norm_a, left), (spare_b, norm_b, right) = sides
-    need = [0, *(k.bit_length() + 9 - x for x in spare_a + spare_b)]
+    need = [0]
+    for spares, norms in ((spare_a, norm_a), (spare_b, norm_b)):
+        growths = [norm.bit_length() - 16 for norm in norms]
+        pairs = zip(spares, growths, strict=True)
+        need += [k.bit_length() + 9 - growth - spare for spare, growth in pairs]
     for (i, j), lower in np.ndenumerate(left @ right.T):
         assert lower > 0
         for norm, spare in ((norm_b[j], spare_a[i]), (norm_a[i], spare_b[j])):
@@ -670,11 +673,198 @@ def test_first_look_is_the_rule_read_literally(place, monkeypatch, num_moduli, b
     a[3, 1, 5:] *= 2.0**-40
     out = place.own(np.full((4, 3, 5), POISON))
     with short_k_blocks(block):
-        variant = (num_moduli, "norm", True)
+        variant = Variant(num_moduli, "norm", True)
         outcome = run(engine, place.own(a), place.own(b), out, variant)
     want = [first_look(x, y, num_moduli) for x, y in zip(a, b, strict=True)]
     assert outcome.missing_bits.tolist() == want
     assert num_moduli == 15 or len(set(want)) > 1
+
+
+# ---- Lent bits, targets, line shifts, the rest of the rounding --------------------
+
+
+def same_as_cpu(
+    place, a, b, scheme, *, layout=("C", "C", "C"), engine=None, low=True, **options
+):
+    """Assert that a product and its low part have the CPU engine's bits."""
+    engine = engine or place.engine
+    shape = (max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2])
+    want, want_low = np.full(shape, POISON), np.full(shape, POISON)
+    extra = {"low": want_low} if low else {}
+    workspace = options.pop("workspace_bytes", None)
+    outcome = CPU.matmul(a, b, want, scheme, **extra, **options)
+    x, y, out, rest = (
+        laid_out(place.own, v, name)
+        for v, name in zip(
+            (a, b, np.full(shape, POISON), np.full(shape, POISON)),
+            (*layout, layout[2]),
+            strict=True,
+        )
+    )
+    extra = {"low": rest} if low else {}
+    found = engine.matmul(
+        x, y, out, scheme, workspace_bytes=workspace, **extra, **options
+    )
+    assert_same_bits(place.host(out), want)
+    if low:
+        assert_same_bits(place.host(rest), want_low)
+    if outcome.missing_bits is not None:
+        assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
+    return found
+
+
+def bits_and_numbers(rng, batch=2):
+    """Return a matrix of 0 and 1, and numbers."""
+    a = rng.integers(0, 2, (batch, 4, 13)).astype(np.float64)
+    return a, entries(rng, (batch, 13, 5), "ordinary")
+
+
+def spare_bits(a, num_moduli):
+    """Return the bits that a matrix of 0 and 1 can lend."""
+    return int(CPU.line_exponents(a, num_moduli, left=True).min())
+
+
+@pytest.mark.parametrize("scaling", SCALINGS[:2])
+@pytest.mark.parametrize("num_moduli", [9, 15, 49])
+def test_bits_that_one_operand_lends(place, num_moduli, scaling):
+    rng = np.random.default_rng(num_moduli)
+    a, b = bits_and_numbers(rng)
+    spare = spare_bits(a, num_moduli)
+    assert num_moduli < 49 or spare > 130
+    options = {"certify": "conventional"}
+    for shift in (3, spare):
+        scheme = Scheme(num_moduli, scaling, shift)
+        same_as_cpu(place, a, b, scheme, **options)
+        same_as_cpu(place, a[:1], b, scheme, layout=("F", "C", "F"), **options)
+        other = Scheme(num_moduli, scaling, -shift)
+        turned = b.swapaxes(1, 2), a.swapaxes(1, 2)
+        same_as_cpu(place, *turned, other, engine=place.unfused, **options)
+        same_as_cpu(place, *turned, other, layout=("C", "F", "F"), workspace_bytes=1)
+
+
+@few
+@given(
+    seeds,
+    st.sampled_from(["conventional", -10, -30, -50, -96]),
+    st.sampled_from([0.0, 2.0, 8.0, 30.0]),
+    st.sampled_from([0, 9, -9]),
+    st.sampled_from([9, 15]),
+)
+def test_targets_are_missed_by_the_same_bits(place, seed, target, phi, shift, n):
+    rng = np.random.default_rng(seed)
+    a, b = bits_and_numbers(rng)
+    b = b * np.exp(phi * rng.standard_normal(b.shape))
+    if shift <= 0:
+        a = a * np.exp(phi * rng.standard_normal(a.shape))
+    if shift < 0:
+        b = np.sign(b)
+    b[0, 2, 1] = 0.0
+    scheme = Scheme(n, shift=shift)
+    same_as_cpu(place, a, b, scheme, certify=target, low=False)
+    want = CPU.missing_bits(a, b, scheme, target)
+    for own in (place.own, np.array):
+        found = place.engine.missing_bits(own(a), own(b), scheme, target)
+        assert found.tolist() == want.tolist()
+        found = place.engine.missing_bits(own(a[:1]), own(b), scheme, target)
+        assert found.tolist() == CPU.missing_bits(a[:1], b, scheme, target).tolist()
+
+
+@few
+@given(seeds, regimes, st.sampled_from(["conventional", -33]))
+def test_errors_beyond_float64_are_hopeless_alike(place, seed, regime, target):
+    # Only scaling "legacy" lacks so many bits: its exponents depend on the scale.
+    rng = np.random.default_rng(seed)
+    a = entries(rng, (2, 3, 12), "near overflow")
+    b = entries(rng, (2, 12, 4), regime)
+    a[0] *= rng.random(12) ** 60
+    same_as_cpu(place, a, b, Scheme(15, "legacy"), certify=target, low=False)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("workspace", [None, 1])
+def test_line_shifts_join_the_last_stage_only(place, scaling, workspace):
+    rng = np.random.default_rng(40)
+    a, b = entries(rng, (3, 4, 9), "wide"), entries(rng, (3, 9, 5), "wide")
+    a[1, 2, 0] = np.inf
+    rows = rng.integers(-900, 900, (3, 4))
+    columns = rng.integers(-900, 900, (3, 5))
+    options = {"line_shifts": (rows, columns), "workspace_bytes": workspace}
+    for layout in (("C", "C", "C"), ("F", "C", "F")):
+        same_as_cpu(place, a, b, Scheme(15, scaling), layout=layout, **options)
+    options["certify"] = "conventional"
+    same_as_cpu(place, a[:1], b, Scheme(15, scaling), engine=place.unfused, **options)
+
+
+@few
+@given(st.sampled_from([2, 9, 15, 20, 49]), seeds, regimes, regimes)
+def test_rest_of_the_rounding(place, n, seed, one, other):
+    rng = np.random.default_rng(seed)
+    a, b = matrices(rng, 1, (3, 6), one), matrices(rng, 1, (6, 4), other)
+    same_as_cpu(place, a, b, Scheme(n))
+
+
+def test_rest_of_the_rounding_on_the_host(place):
+    rng = np.random.default_rng(41)
+    a, b = entries(rng, (2, 5, 9), "wide"), entries(rng, (2, 9, 4), "ordinary")
+    a[0, 1, 1], b[1, 0, 0] = np.nan, np.inf
+    want, want_low, out, low = np.full((4, 2, 5, 4), POISON)
+    CPU.matmul(a, b, want, Scheme(15), low=want_low)
+    place.engine.matmul(a, b, out, Scheme(15), low=low, workspace_bytes=1)
+    assert_same_bits(out, want)
+    assert_same_bits(low, want_low)
+
+
+# ---- Rebalancing, units, samples -------------------------------------------------
+
+
+@few
+@given(st.data(), seeds, regimes, st.sampled_from([0, 30, 700]))
+def test_rebalancing_is_the_cpu_engines(place, data, seed, regime, grade):
+    rng = np.random.default_rng(seed)
+    batches = data.draw(st.sampled_from([(1, 1), (2, 2), (2, 1), (1, 2)]))
+    a = matrices(rng, batches[0], (4, 9), regime)
+    b = matrices(rng, batches[1], (9, 3), "ordinary")
+    steps = rng.integers(-grade, grade + 1, 9)
+    with np.errstate(all="ignore"):
+        a, b = np.ldexp(a, steps), np.ldexp(b, -steps[:, np.newaxis])
+    a[0, 0], b[0, 4] = 0.0, 0.0
+    a[0, 1, :2] = np.nan, -np.inf
+    layout = data.draw(st.tuples(layouts, layouts))
+    x, y = (laid_out(place.own, v, n) for v, n in zip((a, b), layout, strict=True))
+    want, found = CPU.rebalance(a, b), place.engine.rebalance(x, y)
+    assert found.rows.tolist() == want.rows.tolist()
+    assert found.columns.tolist() == want.columns.tolist()
+    assert found.spread.tolist() == want.spread.tolist()
+    if want.spread.all():
+        assert_same_bits(place.host(found.a), want.a)
+        assert_same_bits(place.host(found.b), want.b)
+    host = place.engine.rebalance(a, b)
+    assert host.spread.tolist() == want.spread.tolist()
+
+
+def test_a_product_with_the_own_transpose_needs_no_rebalancing(place):
+    rng = np.random.default_rng(42)
+    a = entries(rng, (1, 5, 8), "wide")
+    x = place.own(a)
+    balanced = place.engine.rebalance(x, x.swapaxes(1, 2))
+    assert balanced.spread.tolist() == [0]
+    assert_same_bits(place.host(balanced.a), CPU.rebalance(a, a.swapaxes(1, 2)).a)
+
+
+@few
+@given(seeds, regimes, layouts, st.booleans())
+def test_what_is_known_of_lines(place, seed, regime, layout, left):
+    rng = np.random.default_rng(seed)
+    x = matrices(rng, 2, (5, 7), regime)
+    x[0, 1], x[1, :, 2], x[0, 3, 3], x[1, 4, 4] = 0.0, 0.0, np.nan, -np.inf
+    for given_x in (laid_out(place.own, x, layout), x):
+        e, unit = place.engine.line_units(given_x, left=left)
+        want_e, want_unit = CPU.line_units(x, left=left)
+        assert e.tolist() == want_e.tolist()
+        assert unit.tolist() == want_unit.tolist()
+        mu = place.engine.line_exponents(given_x, 15, left=left)
+        assert mu.tolist() == CPU.line_exponents(x, 15, left=left).tolist()
+        assert_same_bits(place.engine.sample(given_x), CPU.sample(x))
 
 
 # ---- Tiles -----------------------------------------------------------------------
@@ -716,7 +906,7 @@ def test_longest_block_of_k_does_not_wrap(place, monkeypatch):
 
 
 @pytest.mark.parametrize("batches", [(3, 3), (3, 1), (1, 3)])
-@pytest.mark.parametrize("variant", [ORDINARY, (20, "accurate", False)])
+@pytest.mark.parametrize("variant", [ORDINARY, Variant(20, "accurate", False)])
 def test_blocks_of_k_of_a_batch(place, variant, batches):
     rng = np.random.default_rng(12)
     a = entries(rng, (batches[0], 2, 40), "ordinary")
@@ -745,7 +935,9 @@ def test_batches_in_parts(place, workspace):
         a = entries(rng, (batches[0], 2, 3), "wide")
         b = entries(rng, (batches[1], 3, 2), "ordinary")
         check(place, a, b, workspace=workspace)
-        check(place, a, b, (20, "accurate", False), workspace=workspace, host=True)
+        check(
+            place, a, b, Variant(20, "accurate", False), workspace=workspace, host=True
+        )
 
 
 def test_wide_and_tall_products(place):
@@ -764,7 +956,7 @@ def test_maxima_of_one_product_over_all_tiles(place):
     a[0, 2], b[0, :, 3] = 0.0, 0.0
     for n in range(5):
         moved = np.roll(b, n, axis=2)
-        check(place, a, moved, (20, "accurate", False), workspace=1)
+        check(place, a, moved, Variant(20, "accurate", False), workspace=1)
 
 
 # ---- Memory ----------------------------------------------------------------------
@@ -895,6 +1087,9 @@ def test_native_products_and_copies(place):
 
 
 def test_limit_words_are_what_kernels_are_told(place):
-    first, bits, top = place.engine.rule(15, "norm").view(np.int64).tolist()
-    assert (bits, top % 2**64) == limit_words(15)
+    for left, shift in ((True, -7), (False, 7)):
+        rule = place.engine.rule(Scheme(15, shift=7), left)
+        first, second, top = rule.view(np.int64).tolist()
+        assert (second % 2**32, top % 2**64) == limit_words(15)
+        assert second >> 32 == shift
     assert (first % 2**32, first >> 32) == (0, reference.norm_width(product_bound(15)))

@@ -12,6 +12,7 @@ from devices import LAYOUTS, POISON, entries, laid_out
 
 import np_ozaki
 from np_ozaki.engines import choice
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu_certificate import HOPELESS
 from np_ozaki.testing import assert_same_bits
 
@@ -628,10 +629,8 @@ def test_entries_that_cannot_be_seen_are_counted_by_squares(cupy):
             give(a),
             give(b),
             out,
-            num_moduli=15,
-            scaling="norm",
-            workspace_bytes=None,
-            certify=True,
+            Scheme(15),
+            certify="conventional",
         )
         found.append(int(outcome.missing_bits[0]))
     assert found[0] == found[1]
@@ -680,3 +679,68 @@ def test_strides_that_are_no_doubles(cupy):
     field = type("Field", (), {"__cuda_array_interface__": interface})()
     c = np_ozaki.matmul(field, cupy.eye(4))
     assert (cupy.asnumpy(c) == host["value"]).all()
+
+
+# ---- Schemes at the size of a GPU's blocks and copies ----------------------------
+
+
+@pytest.mark.parametrize("workspace", [None, 1 << 24])
+def test_result_and_rest_share_the_copies_of_a_host_product(workspace):
+    a, b = ordinary(50, (1, 900, 700), (1, 700, 1100))
+    rows, columns = np.full((1, 900), 3), np.arange(1100)[np.newaxis] % 7
+    results = []
+    for engine in (choice.cpu_engine(), choice.cuda_engine()):
+        out, low = np.full((2, 1, 900, 1100), POISON)
+        engine.matmul(
+            a,
+            b,
+            out,
+            Scheme(15),
+            workspace_bytes=workspace,
+            line_shifts=(rows, columns),
+            low=low,
+        )
+        results.append((out, low))
+    for found, want in zip(results[1], results[0], strict=True):
+        assert_same_bits(found, want)
+
+
+@pytest.mark.parametrize("num_moduli", [9, 49])
+def test_lent_bits_over_many_blocks(cupy, num_moduli):
+    (b,) = ordinary(51, (2, 600, 500))
+    rng = np.random.default_rng(51)
+    a = rng.integers(0, 2, (2, 300, 600)).astype(np.float64)
+    cpu, cuda = choice.cpu_engine(), choice.cuda_engine()
+    spare = int(cpu.line_exponents(a, num_moduli, left=True).min())
+    for shift, x, y in ((spare, a, b), (-spare, b.swapaxes(1, 2), a.swapaxes(1, 2))):
+        scheme = Scheme(num_moduli, shift=shift)
+        want = np.empty((2, x.shape[1], y.shape[2]))
+        outcome = cpu.matmul(x, y, want, scheme, certify=-40)
+        out = cupy.empty(want.shape)
+        found = cuda.matmul(*map(cupy.asarray, (x, y)), out, scheme, certify=-40)
+        assert_same_bits(cupy.asnumpy(out), want)
+        assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "spread"])
+def test_maxima_of_many_blocks_in_any_order(cupy, layout):
+    rng = np.random.default_rng(52)
+    a, b = ordinary(52, (2, 700, 900), (2, 900, 650))
+    steps = rng.integers(-200, 200, 900)
+    a, b = np.ldexp(a, steps), np.ldexp(b, -steps[:, np.newaxis])
+    x, y = (laid_out(cupy.asarray, v, layout) for v in (a, b))
+    cpu, cuda = choice.cpu_engine(), choice.cuda_engine()
+    want, found = cpu.rebalance(a, b), cuda.rebalance(x, y)
+    assert want.spread.all()
+    for name in ("rows", "columns", "spread"):
+        assert np.array_equal(getattr(found, name), getattr(want, name))
+    assert_same_bits(cupy.asnumpy(found.a), want.a)
+    assert_same_bits(cupy.asnumpy(found.b), want.b)
+    for left, given, host in ((True, x, a), (False, y, b)):
+        pairs = zip(
+            cuda.line_units(given, left=left),
+            cpu.line_units(host, left=left),
+            strict=True,
+        )
+        assert all(np.array_equal(u, v) for u, v in pairs)
+        assert_same_bits(cuda.sample(given), cpu.sample(host))

@@ -117,7 +117,11 @@ extern "C" void each_crt(int64 count, const int* products, uint32* value,
 
 extern "C" void each_reconstructed(int64 count, const int* products,
                                    const int64* exponents, uint64* out) {
-  EACH out[i] = reconstructed(products + NUM_MODULI * i, exponents[i]);
+  EACH {
+    uint32 value[VALUE_WORDS];
+    bool negative = crt(products + NUM_MODULI * i, value);
+    out[i] = rounded<VALUE_WORDS>(value, negative, exponents[i]);
+  }
 }
 
 extern "C" void each_balanced(int64 count, const int* s, int8* r, int64 l) {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simt
 from loops import WORDS, each, of, plain
-from np_ozaki._kernels.render import limit_words
+from np_ozaki._kernels.render import Variant, limit_words
 from test_render import sums_of, tables
 
 from np_ozaki.numerics import reference
@@ -68,7 +68,15 @@ def reachable_sums(variant, index):
     return min(low for low, _ in sums), max(high for _, high in sums)
 
 
-@pytest.mark.parametrize("variant", [(15, "norm", False), (49, "accurate", False)])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(15, "norm", False),
+        Variant(49, "accurate", False),
+        Variant(9, "norm", False, 64),
+        Variant(49, "norm", False, 192),
+    ],
+)
 def test_balanced_on_every_sum_that_bytes_can_make(variant):
     for index, p in enumerate(MODULI[: variant[0]]):
         low, high = reachable_sums(variant, index)
@@ -91,7 +99,7 @@ def test_reduced(n):
     c = np.ascontiguousarray(c, dtype=np.int32)
     for index, p in enumerate(MODULI[:n]):
         r = np.empty_like(c)
-        each(of((n, "norm", False)), "reduced", c.size, c, r, index)
+        each(of(Variant(n, "norm", False)), "reduced", c.size, c, r, index)
         if p == 256:
             assert np.array_equal((c.astype(np.int64) - r) % p, np.zeros(c.size))
             assert np.abs(r).max() <= 128
@@ -118,7 +126,7 @@ def scaled(x, exponent, truncate):
 
 VARIANTS = [
     pytest.param(
-        (n, scaling, False),
+        Variant(n, scaling, False),
         marks=()
         if (n, scaling)
         in {
@@ -133,12 +141,16 @@ VARIANTS = [
     )
     for n in range(2, 50)
     for scaling in ("norm", "accurate", "legacy")
+] + [
+    # Operands that gain bits.
+    pytest.param(Variant(n, "norm", False, lent), id=f"{n}-norm-{lent}")
+    for n, lent in ((9, 64), (49, 192))
 ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_residues_of_scaled_integers(variant):
-    n, scaling, _ = variant
+    n, scaling, *_ = variant
     truncate = scaling == "legacy"
     rng = np.random.default_rng(n)
     x = random_entries(rng, 1500)
@@ -146,6 +158,7 @@ def test_residues_of_scaled_integers(variant):
     most = (product_bound(n).bit_length() + 1) // 2 + (
         6 if scaling == "accurate" else 0
     )
+    most += variant.lent_bits
     tops = np.frexp(x)[1]
     exponent = np.ascontiguousarray(rng.integers(-4, most, x.size) - tops, np.int32)
     integers = [
@@ -479,7 +492,7 @@ def representatives(values, n, rng):
 
 
 def rebuilt(products, n):
-    library = of((n, "norm", False))
+    library = of(Variant(n, "norm", False))
     count, words = products.shape[0], library.value_words()
     value, negative = np.empty((count, words), np.uint32), np.empty(count, np.uint8)
     each(library, "crt", count, products, value, negative)
@@ -513,7 +526,7 @@ def test_digits_of_products(n):
     c[:4] = -(2**31), 2**31 - 1, 0, -1
     for index, p in enumerate(MODULI[:n]):
         out = np.empty(c.size, np.uint32)
-        each(of((n, "norm", False)), "digit", c.size, c, out, index)
+        each(of(Variant(n, "norm", False)), "digit", c.size, c, out, index)
         factor = pow(product // p, -1, p)
         assert not ((out - c.astype(np.int64) * factor) % p).any(), p
         assert out.max() < 2**18
@@ -557,7 +570,7 @@ def test_reconstructed_is_the_integer_rounded_once(n):
         exponents = np.array([c[2] for c in cases], np.int64)
         out = np.empty(len(cases), np.uint64)
         args = products, exponents, out
-        each(of((n, "norm", False)), "reconstructed", len(cases), *args)
+        each(of(Variant(n, "norm", False)), "reconstructed", len(cases), *args)
         return out
 
     check_rounding(sizes, n, run)

@@ -9,23 +9,26 @@ from pathlib import Path
 
 import np_ozaki._kernels
 import pytest
-from np_ozaki._kernels.render import STAGES, source
+from np_ozaki._kernels.render import STAGES, Variant, source
 
 import np_ozaki
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is missing")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
-ORDINARY = (15, "norm", True)
+ORDINARY = Variant(15, "norm", True)
 OTHERS = (
-    (14, "norm", False),
-    (20, "norm", True),
-    (15, "accurate", False),
-    (15, "legacy", False),
-    (2, "norm", False),
-    (49, "norm", True),
+    Variant(14, "norm", False),
+    Variant(20, "norm", True),
+    Variant(15, "accurate", False),
+    Variant(15, "legacy", False),
+    Variant(2, "norm", False),
+    Variant(49, "norm", True),
+    # Operands that gain bits.
+    Variant(9, "norm", True, 64),
+    Variant(49, "norm", False, 192),
 )
-OF_MODULI = ("residues", "reduce", "reconstruct")
+OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_low")
 """Stages that the engine asks for with a variant."""
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
@@ -115,7 +118,7 @@ def test_every_kind_of_variant(stage, variant, architecture):
 @pytest.mark.parametrize("n", range(2, 50))
 @pytest.mark.parametrize("stage", OF_MODULI)
 def test_every_number_of_moduli(stage, n):
-    check(stage, (n, "norm", True), "sm_90a")
+    check(stage, Variant(n, "norm", True), "sm_90a")
 
 
 def test_every_source_file_is_compiled():

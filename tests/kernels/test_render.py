@@ -9,6 +9,7 @@ import pytest
 from np_ozaki._kernels import render
 from np_ozaki._kernels.render import (
     STAGES,
+    Variant,
     constants,
     is_wide,
     limit_words,
@@ -61,7 +62,7 @@ def sums_of(words, offset):
 
 @pytest.mark.parametrize("n", COUNTS)
 def test_tables_say_what_their_names_say(n):
-    t = tables((n, "norm", False))
+    t = tables(Variant(n, "norm", False))
     product, words = modulus_product(n), t["SUM_WORDS"]
     assert t["NUM_MODULI"] == n
     assert t["modulus"] == list(MODULI[:n])
@@ -87,8 +88,8 @@ def test_tables_say_what_their_names_say(n):
 @pytest.mark.parametrize("n", COUNTS)
 @pytest.mark.parametrize("scaling", ["norm", "accurate"])
 def test_wide_tables_reach_as_far_as_integers_do(n, scaling):
-    t = tables((n, scaling, False))
-    assert ("#if WIDE" in constants((n, scaling, False))) == ("wide_low" in t)
+    t = tables(Variant(n, scaling, False))
+    assert ("#if WIDE" in constants(Variant(n, scaling, False))) == ("wide_low" in t)
     rows = len(t["wide_low"]) // n
     for q in range(rows):
         for i, p in enumerate(MODULI[:n]):
@@ -107,7 +108,7 @@ def test_wide_tables_reach_as_far_as_integers_do(n, scaling):
 @pytest.mark.parametrize("n", COUNTS)
 def test_sums_stay_among_the_floats_that_are_integers(n):
     # The tables of "accurate" go furthest.
-    t = tables((n, "accurate", False))
+    t = tables(Variant(n, "accurate", False))
     for i, p in enumerate(MODULI[:n]):
         start = 2**23 + t["bias"][i] - 0x4B000000
         assert start % (256 * p // math.gcd(256, p)) == 0
@@ -126,7 +127,7 @@ def test_sums_stay_among_the_floats_that_are_integers(n):
 
 @pytest.mark.parametrize("n", COUNTS)
 def test_quotient_is_right_or_one_less_where_its_fraction_says_so(n):
-    t, product = tables((n, "norm", False)), modulus_product(n)
+    t, product = tables(Variant(n, "norm", False)), modulus_product(n)
     largest = sum((4 * 255 * 255 + 255) * (product // p) for p in MODULI[:n])
     assert largest + product < 2 ** (32 * t["SUM_WORDS"])
     # A pair of digits fits a word, and a word's sum of all pairs fits 64 bits.
@@ -192,10 +193,10 @@ def test_narrow_up_to_fifteen_moduli():
 
 
 def test_flags_of_a_variant():
-    text = constants((15, "legacy", True))
+    text = constants(Variant(15, "legacy", True))
     assert "#define TRUNCATE true" in text
     assert "#define CUT_PLANE 1" in text
-    text = constants((16, "norm", False))
+    text = constants(Variant(16, "norm", False))
     assert "#define TRUNCATE false" in text
     assert "#define CUT_PLANE 0" in text
     assert "#define WIDE true" in text
@@ -203,7 +204,7 @@ def test_flags_of_a_variant():
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_texts_are_complete(stage):
-    variant = (15, "norm", True)
+    variant = Variant(15, "norm", True)
     text = source(stage, variant)
     assert '#include "' not in text
     assert text.count("{") == text.count("}")
@@ -226,6 +227,18 @@ def test_kernel_names_are_unique():
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_texts_name_no_double(stage):
-    text = source(stage, (15, "norm", True))
+    text = source(stage, Variant(15, "norm", True))
     code = re.sub(r"//.*", "", text)
     assert not re.findall(r"\b(?:double|float64|__d\w+_r[nzud])\b", code)
+
+
+def test_lent_bits_are_classes_where_the_narrow_form_ends():
+    assert render.lent_bits(9, "norm", -20) == 0
+    half = magnitude_bits(9, "norm")
+    assert render.lent_bits(9, "norm", 60 - half) == 0
+    assert render.lent_bits(9, "norm", 61 - half) == 64
+    assert render.lent_bits(49, "norm", 1) == 64
+    assert render.lent_bits(49, "norm", 170) == 192
+    assert is_wide(9, "norm", 64)
+    t = tables(Variant(49, "norm", False, 192))
+    assert (magnitude_bits(49, "norm") + 192 - 1) // 8 < len(t["wide_low"]) // 49
