@@ -98,7 +98,7 @@ FAULTS = {
         "",
     ),
     "residues: inverses on the right": (
-        "engines/cpu.py",
+        "engines/cpu_stages.py",
         "system.left if left",
         "system.left if not left",
     ),

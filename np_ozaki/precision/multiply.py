@@ -260,8 +260,8 @@ def multiply(
 
 def _overflowed(a: Array, b: Array, out: Array) -> bool:
     """Return whether finite rows and columns have an infinite entry."""
-    rows = np.isfinite(a).all(axis=2)[:, :, np.newaxis]
-    columns = np.isfinite(b).all(axis=1)[:, np.newaxis, :]
+    rows = np.isfinite(a).all(axis=2, keepdims=True)
+    columns = np.isfinite(b).all(axis=1, keepdims=True)
     return bool((np.isinf(out) & rows & columns).any())
 
 
