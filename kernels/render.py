@@ -37,7 +37,6 @@ STAGES: tuple[str, ...] = (
     "reconstruct_low",
     "certificate",
     "second_look",
-    "units",
     "rebalance",
 )
 """Parts with a source file; residues, reduce and both ways to reconstruct know

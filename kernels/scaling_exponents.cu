@@ -119,6 +119,36 @@ KERNEL void sums_across(Operand x, LineFacts facts, int64 depth, Exponents how) 
   join_sums(Across(), x, share_across(x, depth), facts, how, scratch);
 }
 
+const int ZERO_UNIT = 2000;  // of a line of zeros, which are multiples of anything
+
+// Joins ZERO_UNIT - l of the entries, multiples of 2^l, to the maxima of lines, which
+// are zero at first.  NaN and Inf count as 0.
+template <class Lines>
+DEVICE void join_units(Lines lines, Operand x, Share share, int* below,
+                       uint64* scratch) {
+  int most = 0;
+  if (share.real) {
+#pragma unroll 8
+    for (int64 h = share.start; h < share.stop; h += share.step) {
+      int shift;
+      uint64 f = mantissa(x.at(share.batch, share.line, h), &shift);
+      if (f) most = max(most, ZERO_UNIT - (shift + bit_length(f & (0 - f)) - 1));
+    }
+  }
+  most = (int)lines.over(most, scratch, TakeLarger());
+  if (share.real && lines.writes() && most) atomicMax(&below[share.fact], most);
+}
+
+KERNEL void units_along(Operand x, int64 depth, int* below) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_units(Along(), x, share_along(x, depth), below, scratch);
+}
+
+KERNEL void units_across(Operand x, int64 depth, int* below) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  join_units(Across(), x, share_across(x, depth), below, scratch);
+}
+
 KERNEL void exponents_from_sums(LineFacts facts, int64 count, Exponents how) {
   int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (index >= count) return;

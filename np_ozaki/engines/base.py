@@ -165,7 +165,7 @@ class Engine(Protocol):
         ...
 
     def sample(self, x: Any) -> Array:
-        """Return some entries of each matrix, (batch, count), on the host."""
+        """Return a few rows and columns of each matrix, on the host."""
         ...
 
     def native(self, a: Any, b: Any) -> Any:

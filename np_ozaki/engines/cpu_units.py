@@ -8,15 +8,15 @@ from numpy.typing import NDArray
 from np_ozaki.engines.cpu_exponents import Exponents, Lines, largest_exponents
 from np_ozaki.engines.parallel import Block
 
-__all__ = ["SAMPLE", "ZERO_UNIT", "entry_units", "line_units", "sample"]
+__all__ = ["ZERO_UNIT", "entry_units", "line_units", "sample"]
 
 Array = NDArray[np.float64]
 
 ZERO_UNIT = 2000
 """l of a line of zeros, which are multiples of anything."""
 
-SAMPLE = 64
-"""Entries of a matrix that tell whether it is worth a full pass."""
+_SIDE = 8
+"""Rows and columns of a sample, which tells whether a matrix is worth a full pass."""
 
 
 def entry_units(x: Array) -> Exponents:
@@ -77,9 +77,8 @@ def sample(x: Array) -> Array:
 
     Returns
     -------
-    (batch, count) ndarray of float64
-        `SAMPLE` entries along the diagonal; which ones is of no consequence.
+    (batch, rows, columns) ndarray of float64
+        At most 8 by 8 entries, a view; which ones is of no consequence.
     """
-    steps = np.arange(SAMPLE)
-    rows, columns = (steps * size // SAMPLE for size in x.shape[1:])
-    return np.asarray(x[:, rows, columns])
+    rows, columns = (-(-size // _SIDE) for size in x.shape[1:])
+    return x[:, ::rows, ::columns]

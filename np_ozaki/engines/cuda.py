@@ -130,13 +130,7 @@ class CudaEngine(Stages):
 
     def sample(self, x: Any) -> NDArray[np.float64]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        if self.device.is_host(x):
-            return cpu_units.sample(x)
-        steps = np.arange(cpu_units.SAMPLE)
-        rows, columns = (
-            self.device.own(steps * size // cpu_units.SAMPLE) for size in x.shape[1:]
-        )
-        return self.device.fetch(x[:, rows, columns])
+        return self.device.fetch(cpu_units.sample(x))
 
     def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
         """Return mu or nu of scaling "norm".

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.engines.base import Balanced, Exponents
+from np_ozaki.engines.base import Balanced, Exponents, Scheme
+from np_ozaki.engines.cpu_exponents import largest_exponents
 from np_ozaki.engines.cpu_rebalance import LINE_TOP, ROUNDS
 from np_ozaki.engines.cpu_units import ZERO_UNIT
 from np_ozaki.engines.cuda_lines import Operands
@@ -41,14 +42,13 @@ def line_units(stages: Stages, operand: Operands) -> tuple[Exponents, Exponents]
         0 and `ZERO_UNIT` for a line of zeros.
     """
     device = stages.device
-    shape = operand.x.shape[:2]
-    d = device.zeros((shape[0], operand.x.shape[2]), np.int32)
-    tops = _line_maxima(stages, operand, d, 1)
-    below = device.zeros(shape, np.int32)
-    stages.each_entry("units", "lowest_units", operand, (below,))
-    found = device.fetch(tops).astype(np.int64)
-    unit = ZERO_UNIT - device.fetch(below).astype(np.int64)
-    return np.where(found > 0, found - _OFFSET, 0), unit
+    below = device.zeros(operand.x.shape[:2], np.int32)
+    stages.lowest_units(operand, below)
+    # Which rule makes the exponents does not matter: the largest entries are wanted.
+    facts = stages.line_facts(operand, Scheme(2), left=True)
+    largest = device.fetch(facts.words)[0].view(np.float64)
+    e = np.where(largest > 0, largest_exponents(largest), 0)
+    return e, ZERO_UNIT - device.fetch(below).astype(np.int64)
 
 
 def rebalance(stages: Stages, a: Any, b: Any) -> Balanced:

@@ -111,19 +111,38 @@ class Stages:
 
     def line_facts(self, operand: Operands, scheme: Scheme, *, left: bool) -> Facts:
         """Queue the kernels of stage scaling_exponents for A (left) or B."""
-        batch, lines, k = operand.x.shape
         facts = self._new_facts(operand)
         self.device.mark("scaling_exponents")
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
-        depth = _CHUNK if operand.along else _DEPTH
-        strips = lines if operand.along else -(-lines // _TILE_LINES)
-        grid = (batch * strips * -(-k // depth),)
-        how = "along" if operand.along else "across"
+        grid, depth, how = self._shares(operand)
         self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
         self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
         self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
+
+    @staticmethod
+    def _shares(operand: Operands) -> tuple[tuple[int], int, str]:
+        """Return grid, depth and direction of kernels that give blocks a share."""
+        batch, lines, k = operand.x.shape
+        depth = _CHUNK if operand.along else _DEPTH
+        strips = lines if operand.along else -(-lines // _TILE_LINES)
+        how = "along" if operand.along else "across"
+        return (batch * strips * -(-k // depth),), depth, how
+
+    def lowest_units(self, operand: Operands, below: Any) -> None:
+        """Queue the kernel that finds 2000 - l of each line, multiples of 2^l.
+
+        Parameters
+        ----------
+        operand : Operands
+            Lines; NaN and Inf count as 0.
+        below : (batch, lines) device array of int32
+            Zeros; takes the maxima.
+        """
+        grid, depth, how = self._shares(operand)
+        args = (operand.struct(), depth, below)
+        self.launch("scaling_exponents", f"units_{how}", grid, args)
 
     def moved_facts(
         self, operand: Operands, facts: Facts, shifts: NDArray[np.int64]

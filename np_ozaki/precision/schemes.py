@@ -149,7 +149,7 @@ def _short_bits(engine: Engine, x: Array, left: bool) -> Integers:
     sample = np.where(np.isfinite(sample), sample, 0.0)
     tops = np.where(sample == 0, 0, np.frexp(sample)[1])
     lengths = np.where(sample == 0, 0, tops - entry_units(sample))
-    if (lengths.max(axis=1) >= LONG).all():
+    if (lengths.max(axis=(1, 2)) >= LONG).all():
         return np.full(x.shape[0], LONG)
     return np.minimum(_most_bits(*engine.line_units(x, left=left)), LONG)
 

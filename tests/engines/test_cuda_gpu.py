@@ -218,7 +218,7 @@ def test_engines_by_name_with_arrays_on_the_gpu(cupy):
 
 
 def test_ranges_too_wide_to_certify_go_native_on_the_gpu(cupy):
-    a, b = np.array([[1.0, 1e-300]]), np.array([[1e-300], [1.0]])
+    a, b = np.array([[1.0, 1e-300], [1e-300, 1.0]]), np.array([[1e-300], [1.0]])
     c, info = np_ozaki.matmul(cupy.asarray(a), cupy.asarray(b), return_info=True)
     assert info.engine == "native"
     assert_same_bits(cupy.asnumpy(c), a @ b)
