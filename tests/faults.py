@@ -57,6 +57,36 @@ FAULTS = {
         "(room >> 1)",
         "((room + 1) >> 1)",
     ),
+    "bound: errors of the CPU certificate taken for smaller": (
+        "engines/cpu_certificate.py",
+        "unit = np.ldexp(1.0, 57 - spare)",
+        "unit = np.ldexp(1.0, 48 - spare)",
+    ),
+    "bound: a tolerance without the last rounding": (
+        "precision/schemes.py",
+        "while Fraction(2) ** t * (1 + unit) + unit > Fraction(tolerance):",
+        "while Fraction(2) ** t > Fraction(tolerance):",
+    ),
+    "bound: a bit lent too many": (
+        "numerics/budget.py",
+        "most_a, most_b = least - a_bits + 1, least - b_bits + 1",
+        "most_a, most_b = least - a_bits + 2, least - b_bits + 2",
+    ),
+    "rebalance: line shifts not taken away": (
+        "engines/cpu.py",
+        "mu, nu = mu + job.line_shifts[0], nu + job.line_shifts[1]",
+        "mu, nu = mu, nu",
+    ),
+    "rebalance: not odd": (
+        "engines/cpu_rebalance.py",
+        "return np.asarray(np.sign(x) * (np.abs(x) >> 1))",
+        "return np.asarray(x >> 1)",
+    ),
+    "low: head left out": (
+        "engines/cpu_reconstruct.py",
+        "_absorb(limbs, head * 2.0**shift)",
+        "_absorb(limbs, head * 0.0)",
+    ),
     "exponents: zero lines scaled": (
         "engines/cpu_exponents.py",
         "return np.where(largest > 0, mu, 0)",

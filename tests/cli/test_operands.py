@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from np_ozaki.cli.operands import Operands, Size
+from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 
 
@@ -18,9 +19,7 @@ def test_small_products_are_compared_in_full():
         operands.a[np.newaxis],
         operands.b[np.newaxis],
         out,
-        num_moduli=15,
-        scaling="norm",
-        workspace_bytes=None,
+        Scheme(15),
     )
     operands.check_whole(out[0], 15)
     operands.check_sampled(operands.sampled(out[0][operands.rows]), 15)

@@ -56,7 +56,8 @@ def test_matrices_of_every_regime_are_finite(regime, data):
 @given(operands(3, 4, max_batch_dims=2))
 def test_operands_can_be_multiplied(pair):
     a, b = pair
-    c = np_ozaki.matmul(a, b, engine="native")
+    with np.errstate(over="ignore"):
+        c = np_ozaki.matmul(a, b, engine="native")
     assert c.shape[-2:] == (a.shape[-2], b.shape[-1])
     assert max(a.ndim, b.ndim) <= 4
     assert max(a.shape[-2], b.shape[-1]) <= 3
