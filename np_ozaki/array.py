@@ -192,7 +192,7 @@ def matmul(
 
     Notes
     -----
-    The result is a function of (a, b, number of moduli, scaling) alone: engines,
+    The result is a function of (a, b, precision, scaling) alone: engines,
     threads, tiles, memory limits and machines do not change a bit.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays

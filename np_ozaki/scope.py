@@ -253,10 +253,11 @@ class enabled(_Scope):
     ----------
     function : None
         Options have names; this place catches a decorator without parentheses.
-    precision : "auto" or int, default "auto"
-        Number of moduli, 2 to 49.  "auto" takes 15 and certifies for each matrix that
-        every entry is as accurate as a conventional FP64 product is guaranteed to be;
-        where that fails it takes more, and beyond 49 it goes native.
+    precision : "auto", "exact", float or int, default "auto"
+        "auto": every entry as accurate as a conventional FP64 product is guaranteed to
+        be, certified for each matrix; beyond 49 moduli it goes native.  "exact":
+        correctly rounded.  A float, 2^-52 to below 1: largest error relative to
+        |A||B|.  An int: number of moduli, 2 to 49.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "cuda", "native"}, default "auto"

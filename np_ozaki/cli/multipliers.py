@@ -80,6 +80,8 @@ class Ours:
         if self._call.rebalanced:
             # Certified with exponents that are not those of A and B.
             certified = conventional_bound(a[sample.rows], b[:, sample.columns])
+            if isinstance(self._options.precision, float):
+                certified *= self._options.precision / (a.shape[1] * 2.0**-53)
             return certified + np.abs(computed) * 2.0**-52
         return error_bound(
             a[sample.rows],

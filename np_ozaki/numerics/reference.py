@@ -643,9 +643,7 @@ def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
     """
     a_rows, b_columns = _operands(a, b)
     c, e = _exact_integers(_finite(a_rows), _finite(b_columns))
-    result = [[round_to_double(value, e) for value in row] for row in c]
-    _insert_special_values(result, a_rows, b_columns)
-    return result
+    return _rounded(c, e, a_rows, b_columns)
 
 
 def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float]]]:
@@ -667,12 +665,21 @@ def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float
     """
     a_rows, b_columns = _operands(a, b)
     c, e = _exact_integers(_finite(a_rows), _finite(b_columns))
-    high = exact_product(a, b)
+    high = _rounded(c, e, a_rows, b_columns)
     low = [
         [_rest(value, e, h) for value, h in zip(*rows, strict=True)]
         for rows in zip(c, high, strict=True)
     ]
     return high, low
+
+
+def _rounded(
+    c: IntegerVectors, exponent: int, a_rows: Vectors, b_columns: Vectors
+) -> list[list[float]]:
+    """Return ``c * 2**exponent`` as doubles, with the special values of A B."""
+    result = [[round_to_double(value, exponent) for value in row] for row in c]
+    _insert_special_values(result, a_rows, b_columns)
+    return result
 
 
 def _rest(value: int, exponent: int, rounded: float) -> float:

@@ -112,7 +112,7 @@ class _Work:
     low: Array | None
     options: Options
     ways: list[Way]
-    outcome: Outcome | None = None
+    outcome: Outcome = field(default_factory=lambda: Outcome(False, False, 0, 0))
     line_shifts: tuple[Integers, Integers] | None = None
     balanced: bool = False
     tries: int = 0
@@ -143,15 +143,12 @@ class _Work:
             self.ways[i] = Way(scheme, self.balanced)
         self.tries += 1
         seen = self.outcome
-        if seen is not None:
-            outcome = replace(
-                outcome,
-                overflow=seen.overflow or outcome.overflow,
-                invalid=seen.invalid or outcome.invalid,
-                workspace_bytes=max(seen.workspace_bytes, outcome.workspace_bytes),
-                tiles=seen.tiles + outcome.tiles,
-            )
-        self.outcome = replace(outcome, missing_bits=None)
+        self.outcome = Outcome(
+            overflow=seen.overflow or outcome.overflow,
+            invalid=seen.invalid or outcome.invalid,
+            workspace_bytes=max(seen.workspace_bytes, outcome.workspace_bytes),
+            tiles=seen.tiles + outcome.tiles,
+        )
 
     def _matmul(
         self,
@@ -249,7 +246,6 @@ def multiply(
         _exact(work)
     else:
         _certified(work)
-    assert work.outcome is not None  # noqa: S101 - every way above runs something
     outcome = work.outcome
     if outcome.overflow and work.tries > 1:
         # A result that was replaced may have been the only one to overflow.

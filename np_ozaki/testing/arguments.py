@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Sequence
@@ -153,7 +154,7 @@ def require_hypothesis() -> None:
         It is not.
     """
     try:
-        import hypothesis  # noqa: F401 - whether it is there is the question
+        importlib.import_module("hypothesis")
     except ImportError as error:
         raise ImportError(
             "np_ozaki.testing: strategies are made of Hypothesis, which is not "

@@ -260,6 +260,19 @@ def test_bounds_hold_at_every_precision(here, precision, scaling):
     assert (ours["max_error"] > 1e6) == (precision in {"2", "8"})
 
 
+@pytest.mark.parametrize("precision", [1e-8, 1e-14])
+def test_tolerances_hold_where_operands_are_rebalanced(here, precision):
+    rng = np.random.default_rng(5)
+    d = np.ldexp(1.0, rng.integers(-80, 81, 30))
+    np.save("x.npy", rng.standard_normal((20, 30)) * d)
+    np.save("y.npy", rng.standard_normal((30, 20)) / d[:, np.newaxis])
+    status, report = verify("x.npy", "y.npy", "--precision", str(precision))
+    assert status == 0
+    ours = report["cases"][0]["results"][0]
+    # In units of 2^-53, like the error.
+    assert ours["max_error"] <= precision * 2.0**53
+
+
 def test_legacy_promises_nothing(here, capsys):
     status, report = verify("a.npy", "b.npy", "--scaling", "legacy")
     assert (status, report["binding"]) == (0, False)
