@@ -62,8 +62,8 @@ def add_product_options(
         "--precision",
         type=_precision,
         metavar="P",
-        help="auto, exact, a tolerance such as 1e-10, or the number of moduli (15 gives "
-        "FP64 accuracy on ordinary data)",
+        help="auto, exact, a tolerance such as 1e-10, or the number of moduli (15 "
+        "gives FP64 accuracy on ordinary data)",
     )
     group.add_argument(
         "--scaling", choices=get_args(Scaling), help="rule of the scaling exponents"
