@@ -6,6 +6,7 @@
 from np_ozaki.array import OzArray, matmul
 from np_ozaki.context import last_call
 from np_ozaki.errors import (
+    CheckError,
     EngineUnavailableError,
     HookUnavailableError,
     OperandTypeError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CallInfo",
+    "CheckError",
     "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",

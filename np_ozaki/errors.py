@@ -6,6 +6,7 @@ builds them in one form.
 """
 
 __all__ = [
+    "CheckError",
     "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",
@@ -19,6 +20,10 @@ __all__ = [
     "WorkspaceError",
     "refusal",
 ]
+
+
+_MOST_NAMED = 4
+"""Rows or columns that a message names one by one."""
 
 
 class OzakiError(Exception):
@@ -39,6 +44,44 @@ class ShapeError(OzakiError, ValueError):
 
 class PrecisionError(OzakiError, ArithmeticError):
     """The precision that was asked for cannot be had for these operands."""
+
+
+class CheckError(OzakiError, ArithmeticError):
+    """A checked product has entries that its checksums do not agree with.
+
+    Parameters
+    ----------
+    matrix : int
+        Which matrix of the batch, counted along all batch axes.
+    tile : tuple of slice
+        Rows and columns of the result that were checked together.
+    rows, columns : tuple of int
+        Rows and columns whose sums are wrong; a wrong entry lies where two meet.
+    """
+
+    def __init__(
+        self,
+        matrix: int,
+        tile: tuple[slice, slice],
+        rows: tuple[int, ...],
+        columns: tuple[int, ...],
+    ) -> None:
+        super().__init__(matrix, tile, rows, columns)
+        self.matrix = matrix
+        self.tile = tile
+        self.rows = rows
+        self.columns = columns
+
+    def __str__(self) -> str:
+        """Return what is wrong, where, and what to do."""
+        rows, columns = self.tile
+        return (
+            f"check: the product of matrix {self.matrix}, tile "
+            f"[{rows.start}:{rows.stop}, {columns.start}:{columns.stop}], is wrong in "
+            f"{_named('row', self.rows)} and {_named('column', self.columns)}: its "
+            'checksums modulo 2^61 - 1 differ; check="recompute" multiplies once more, '
+            "and an error that comes back is one of the machine or of np_ozaki"
+        )
 
 
 class WorkspaceError(OzakiError, MemoryError):
@@ -63,6 +106,15 @@ class PerformanceWarning(OzakiWarning):
 
 class RouteWarning(OzakiWarning):
     """The scope cannot catch every product on this machine."""
+
+
+def _named(kind: str, found: tuple[int, ...]) -> str:
+    """Return a few of many indices in words."""
+    if not found:
+        return f"no single {kind}"
+    shown = ", ".join(map(str, found[:_MOST_NAMED]))
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"{kind} {shown}{more}"
 
 
 def refusal(argument: str, value: object, limit: str, remedy: str) -> str:

@@ -16,9 +16,9 @@ from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome
 from np_ozaki.errors import OperandTypeError, ShapeError, refusal
-from np_ozaki.plan import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 from np_ozaki.precision import Served, multiply
 from np_ozaki.stats import CallInfo
+from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
 __all__ = ["matmul_arrays", "min_flops", "native_reason", "product", "signal"]
 

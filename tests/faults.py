@@ -20,7 +20,7 @@ TESTS = ("tests/engines", "tests/front", "tests/routes")
 # Of the kernels' arithmetic, and of the engine that runs the kernels.
 QUICK = ("-m", "not slow")
 ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
-CUDA_TESTS = ("tests/engines/test_plan.py", "tests/engines/test_cuda.py")
+CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
@@ -444,7 +444,7 @@ FAULTS = {
         "products.reshape(planes, batch_b, m, n)",
     ),
     "cuda gemm: block of k too long": (
-        "plan.py",
+        "tiling.py",
         "INT8_K_BLOCK = 1 << 17",
         "INT8_K_BLOCK = 1 << 18",
     ),

@@ -17,8 +17,8 @@ from np_ozaki.array import matmul
 from np_ozaki.cli.operands import Operands, Size
 from np_ozaki.cli.places import Place, host_free_bytes
 from np_ozaki.config import Precision
-from np_ozaki.plan import flops
 from np_ozaki.stats import CallInfo
+from np_ozaki.tiling import flops
 
 __all__ = ["LEAST_SECONDS", "Contest", "Runner"]
 

@@ -130,13 +130,17 @@ class Engine(Protocol):
         certify: Target | None = None,
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Array | None = None,
+        check: bool = False,
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides.
 
         `line_shifts`, (batch, m) and (batch, n) integers on the host, join mu and nu
         in the last stage only: C' 2^-(mu + rows + nu + columns).  `low`, of the shape
         and kind of `out`, takes what the one rounding left: the exact value minus
-        `out`, rounded once to float64; 0 where `out` is not finite.
+        `out`, rounded once to float64; 0 where `out` is not finite.  With `check` the
+        integers C' of every tile are held to checksums (see `checksum`), and a
+        CheckError names the first tile that does not keep them; not for scaling
+        "legacy", whose C' is defined modulo P only.
         """
         ...
 

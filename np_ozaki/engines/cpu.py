@@ -36,7 +36,7 @@ from np_ozaki.engines.residue_system import (
 )
 from np_ozaki.engines.special_values import nonfinite_entries
 from np_ozaki.numerics.moduli import product_bound
-from np_ozaki.plan import Tiles, choose_tiles
+from np_ozaki.tiling import Tiles, choose_tiles
 
 __all__ = ["CpuEngine"]
 

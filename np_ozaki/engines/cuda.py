@@ -25,7 +25,7 @@ from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.errors import WorkspaceError, refusal
-from np_ozaki.plan import CudaTiles, choose_cuda_tiles
+from np_ozaki.tiling import CudaTiles, choose_cuda_tiles
 
 __all__ = ["CudaEngine"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.parallel import ranges
-from np_ozaki.plan import CudaTiles
+from np_ozaki.tiling import CudaTiles
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda_stages import Stages

@@ -15,7 +15,7 @@ from np_ozaki.engines import cpu_certificate
 from np_ozaki.engines.base import Scheme, Target
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.parallel import ranges
-from np_ozaki.plan import INT8_K_BLOCK
+from np_ozaki.tiling import INT8_K_BLOCK
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda_lines import Facts, Operands

@@ -18,7 +18,7 @@ from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_lines import Device, Facts, Operands, structure
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
-from np_ozaki.plan import choose_cuda_tiles, padded
+from np_ozaki.tiling import choose_cuda_tiles, padded
 
 __all__ = ["Stages"]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from np_ozaki import context
 from np_ozaki.config import Options
 from np_ozaki.gemm import min_flops, native_reason
-from np_ozaki.plan import flops
 from np_ozaki.stats import CallInfo
+from np_ozaki.tiling import flops
 
 __all__ = ["as_array", "as_float64", "multiplies_to_float64", "options_for"]
 

@@ -14,7 +14,7 @@ from np_ozaki import engines
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.gemm import min_flops, native_reason
-from np_ozaki.plan import CPU_MIN_FLOPS, CUDA_MIN_FLOPS
+from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS
 
 NOT_INSTALLED = "CuPy is not installed: pip install 'np_ozaki[cuda13]' or [cuda12]"
 A, B = np.eye(3), np.arange(9.0).reshape(3, 3)

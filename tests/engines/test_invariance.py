@@ -12,7 +12,6 @@ import np_ozaki
 from np_ozaki.engines import cpu
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
-from np_ozaki.plan import Tiles
 from np_ozaki.testing import (
     assert_permutation_invariant,
     assert_same_bits,
@@ -23,6 +22,7 @@ from np_ozaki.testing import (
     operands,
     random_matrices,
 )
+from np_ozaki.tiling import Tiles
 
 moduli = st.integers(2, 49)
 scalings = st.sampled_from(("norm", "accurate"))

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from np_ozaki import plan
+from np_ozaki import tiling
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.numerics.moduli import MODULI
-from np_ozaki.plan import INT8_K_BLOCK, choose_cuda_tiles, padded
+from np_ozaki.tiling import INT8_K_BLOCK, choose_cuda_tiles, padded
 
 sizes = st.one_of(st.integers(1, 100), st.integers(1, 3_000_000))
 products = st.tuples(st.integers(1, 100_000), sizes, sizes, sizes)
@@ -80,7 +80,7 @@ def test_k_is_not_cut_while_memory_and_int32_allow():
 def test_products_of_one_tile_stay_below_two_gigabytes(host):
     for m, n in ((100_000, 100_000), (3, 50_000_000), (50_000_000, 3)):
         tiles = choose_cuda_tiles(1, m, n, 64, num_planes=16, budget=1 << 50, host=host)
-        assert 4 * 16 * tiles.m * tiles.n <= plan._PRODUCT_BYTES
+        assert 4 * 16 * tiles.m * tiles.n <= tiling._PRODUCT_BYTES
 
 
 def test_operands_on_the_host_come_in_several_panels():

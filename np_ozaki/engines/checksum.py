@@ -1,0 +1,109 @@
+"""Checksums of a tile of C' modulo the prime q = 2^61 - 1: what both engines share.
+
+With weights v and w, none of them a multiple of q, the integers of a tile must keep
+
+    C' v = A' (B' v)    and    w C' = (w A') B'    modulo q,
+
+which costs O(mk + kn + mn).  The right sides come from A and B and their exponents,
+not from residues, so residues, GEMMs and CRT are all covered.
+
+What is certain.  One wrong residue product changes C' by j P / p with 0 < |j| < p, for
+the P of the engine that multiplies, and one wrong bit by a power of two: q divides
+neither.  A single wrong entry thus shows in its row and in its column.  So do wrong
+entries that all lie in one row, each alone in its column, or all in one column, which
+is what a wrong residue or exponent makes.  Others are missed only where the weights,
+which know nothing of them, happen to cancel them in every row and in every column.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.errors import CheckError
+
+__all__ = ["PRIME", "WEIGHT_BITS", "TileSums", "verify", "weights"]
+
+PRIME = 2**61 - 1
+"""q, a Mersenne prime: 2^61 is 1 modulo q."""
+
+WEIGHT_BITS = 18
+"""Weights are from 1 to 2^18 - 1."""
+
+Sums = NDArray[np.uint64]
+
+
+@functools.lru_cache(maxsize=64)
+def weights(count: int, *, left: bool) -> NDArray[np.int64]:
+    """Return w for the rows of A (left), or v for the columns of B.
+
+    Parameters
+    ----------
+    count : int
+        Lines of a tile.
+    left : bool
+        Whether lines are A's.
+
+    Returns
+    -------
+    (count,) ndarray of int64
+        From 1 to 2^18 - 1, the same at every call, shared and never written.
+    """
+    generator = np.random.Generator(np.random.PCG64(1 + left))
+    drawn = generator.integers(1, 1 << WEIGHT_BITS, size=count)
+    drawn.flags.writeable = False
+    return drawn
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """Both sides of the two identities for one tile, reduced to 0 .. q - 1.
+
+    Attributes
+    ----------
+    batch, rows, columns : slice
+        Where the tile lies in the result, (batch, m, n).
+    of_rows : tuple of (batch, rows) ndarray of uint64
+        A' (B' v) and C' v.
+    of_columns : tuple of (batch, columns) ndarray of uint64
+        (w A') B' and w C'.
+    """
+
+    batch: slice
+    rows: slice
+    columns: slice
+    of_rows: tuple[Sums, Sums]
+    of_columns: tuple[Sums, Sums]
+
+
+def verify(tiles: Iterable[TileSums]) -> None:
+    """Raise an error for the first tile whose sums differ.
+
+    Parameters
+    ----------
+    tiles : iterable of TileSums
+        On the host.
+
+    Raises
+    ------
+    CheckError
+        Names the matrix, the tile, and rows and columns in it.
+    """
+    for tile in tiles:
+        rows, columns = (
+            np.not_equal(*pair) for pair in (tile.of_rows, tile.of_columns)
+        )
+        wrong = rows.any(axis=1) | columns.any(axis=1)
+        if not wrong.any():
+            continue
+        matrix = int(np.flatnonzero(wrong)[0])
+        raise CheckError(
+            tile.batch.start + matrix,
+            (tile.rows, tile.columns),
+            tuple(int(i) + tile.rows.start for i in np.flatnonzero(rows[matrix])),
+            tuple(int(j) + tile.columns.start for j in np.flatnonzero(columns[matrix])),
+        )
