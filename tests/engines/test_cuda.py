@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from np_ozaki._kernels.render import Variant, limit_words
 
 import np_ozaki
-from np_ozaki import plan
+from np_ozaki import tiling
 from np_ozaki.engines import choice, cuda, cuda_lines, cuda_stages
 from np_ozaki.engines.base import Outcome, Scheme
 from np_ozaki.engines.cpu import CpuEngine
@@ -125,14 +125,14 @@ def matrices(rng, batch, shape, regime):
 @contextmanager
 def short_k_blocks(size):
     """Cut k as if int32 held only so many products."""
-    kept = plan.INT8_K_BLOCK
-    plan.INT8_K_BLOCK = size
-    plan.choose_cuda_tiles.cache_clear()
+    kept = tiling.INT8_K_BLOCK
+    tiling.INT8_K_BLOCK = size
+    tiling.choose_cuda_tiles.cache_clear()
     try:
         yield
     finally:
-        plan.INT8_K_BLOCK = kept
-        plan.choose_cuda_tiles.cache_clear()
+        tiling.INT8_K_BLOCK = kept
+        tiling.choose_cuda_tiles.cache_clear()
 
 
 # ---- Stage scaling_exponents -----------------------------------------------------
@@ -235,7 +235,7 @@ def test_residues_and_their_padding(place, variant, fused, lines, k, layout):
     operand = Operands(laid_out(place.own, x, layout), place.unfused.device)
     words, planes = facts_of(place, place.unfused, operand, variant, fused)
     exponents = words[3].view(np.int32).reshape(2, 2, lines)[1]
-    shape = (num_moduli + certify, 2, plan.padded(lines), plan.padded(k))
+    shape = (num_moduli + certify, 2, tiling.padded(lines), tiling.padded(k))
     assert planes.shape == shape
     inside = planes[:, :, :lines, :k]
     for h in range(2):
@@ -882,7 +882,7 @@ def test_blocks_of_k(place, variant, layout):
 
 def test_blocks_of_k_need_reduction(place, monkeypatch):
     # Equal entries of one sign: unreduced sums of so many blocks wrap.
-    k, block = 400_003, plan.INT8_K_BLOCK
+    k, block = 400_003, tiling.INT8_K_BLOCK
     if place.name == "simulated":
         # 21 bits hold blocks of 64 as 32 bits hold blocks of 2^17.
         k, block = 640, 64
@@ -895,7 +895,7 @@ def test_blocks_of_k_need_reduction(place, monkeypatch):
 
 def test_longest_block_of_k_does_not_wrap(place, monkeypatch):
     # One block whose residue products are as large as they can be.
-    k = plan.INT8_K_BLOCK
+    k = tiling.INT8_K_BLOCK
     if place.name == "simulated":
         k = 64
         monkeypatch.setattr(place.engine.device, "accumulator_bits", 21)
