@@ -3,7 +3,7 @@
 `OzArray` wraps an array, `enabled` wraps code, `matmul` is the function itself.
 """
 
-from np_ozaki.array import OzArray, matmul
+from np_ozaki.array import OzArray
 from np_ozaki.context import last_call
 from np_ozaki.errors import (
     CheckError,
@@ -19,6 +19,8 @@ from np_ozaki.errors import (
     ShapeError,
     WorkspaceError,
 )
+from np_ozaki.functions import error_bound, matmul
+from np_ozaki.gemm import DoubleDouble
 from np_ozaki.report import info, reset_stats, stats
 from np_ozaki.scope import disable, disabled, enable, enabled
 from np_ozaki.stats import CallInfo, RouteStats, Stats
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CallInfo",
     "CheckError",
+    "DoubleDouble",
     "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",
@@ -46,6 +49,7 @@ __all__ = [
     "disabled",
     "enable",
     "enabled",
+    "error_bound",
     "info",
     "last_call",
     "matmul",

@@ -16,243 +16,61 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki import context
-from np_ozaki.config import EngineName, Options, Precision, Scaling
-from np_ozaki.engines import choice
-from np_ozaki.errors import OperandTypeError, WorkspaceError, refusal
-from np_ozaki.gemm import matmul_arrays
+from np_ozaki.errors import OperandTypeError, refusal
+from np_ozaki.routes import explicit
 from np_ozaki.routes.numpy_api import dot
-from np_ozaki.stats import CallInfo
 
-__all__ = ["OzArray", "matmul"]
-
-_Result = tuple[Any, CallInfo]
-_Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
+__all__ = ["OzArray", "unwrap", "wrap"]
 
 
-def _native_reason(*operands: object, as_float64: bool = False) -> str | None:
-    """Return why operands of a product are not the engine's business, or None.
-
-    `as_float64` says that the caller asked for a float64 product of whatever is real.
-    """
-    for x in operands:
-        if type(x) not in {np.ndarray, np.memmap}:
-            return f"operand of type {type(x).__name__}"
-    return _dtype_reason(*operands, as_float64=as_float64)
-
-
-def _dtype_reason(*operands: Any, as_float64: bool = False) -> str | None:
-    dtypes = [x.dtype for x in operands]
-    if any(d.kind not in "biuf" for d in dtypes) or (
-        not as_float64 and np.result_type(*dtypes) != np.float64
-    ):
-        return f"dtypes {', '.join(d.name for d in dtypes)}"
-    return None
-
-
-def _as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Return aligned native float64, the very array where it is one already."""
-    return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
-
-
-def _matmul_product(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None, options: Options
-) -> _Result:
-    return matmul_arrays(a, b, out, route="matmul", options=options)
-
-
-def _run(
-    name: str,
-    native: Callable[..., Any],
-    engine: _Product,
-    operands: tuple[Any, Any],
-    out: NDArray[Any] | None,
-    options: Options,
-    as_float64: bool = False,
-) -> _Result:
-    """Multiply two unwrapped operands, by NumPy where the engine has no business."""
-    a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
-    reason = _native_reason(a, b, as_float64=as_float64)
-    if reason is None and name == "dot" and not (a.ndim and b.ndim):
-        reason = "scalar operand"
-    if reason is None:
-        return engine(_as_float64(a), _as_float64(b), out, options)
-    result = native(a, b) if out is None else native(a, b, out=out)
-    return result, _native_info(name, a, b, reason)
-
-
-def _native_info(name: str, a: Any, b: Any, reason: str) -> CallInfo:
-    """Count a product that was left to NumPy or CuPy."""
-    m, k = (*np.shape(a), 1, 1)[:2]
-    n = np.shape(b)[-1] if np.ndim(b) else 1
-    info = CallInfo(name, "native", 1, m, n, k, fallback=reason)
-    context.record(info)
-    return info
-
-
-def _device_matmul(a: Any, b: Any, out: Any, options: Options) -> _Result:
-    """Multiply where an operand lies on a GPU; the result lies there, too."""
-    try:
-        a, b = choice.as_device_array(a), choice.as_device_array(b)
-        target = None if out is None else choice.as_device_array(out, copy=False)
-        reason = _dtype_reason(a, b)
-        if reason is not None:
-            result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
-            return result, _native_info("matmul", a, b, reason)
-        a, b = (x.astype(np.float64, copy=False) for x in (a, b))
-        return matmul_arrays(a, b, target, route="matmul", options=options)
-    except WorkspaceError:
-        raise
-    except MemoryError as error:
-        raise WorkspaceError(
-            refusal(
-                "operands",
-                f"shapes {np.shape(a)}, {np.shape(b)}",
-                f"the GPU has no memory for the result or a copy ({error})",
-                "free arrays there, or pass them from the host",
-            )
-        ) from error
-
-
-def matmul(
-    a: ArrayLike | OzArray,
-    b: ArrayLike | OzArray,
-    out: NDArray[Any] | OzArray | None = None,
-    *,
-    precision: Precision | None = None,
-    scaling: Scaling | None = None,
-    engine: EngineName | None = None,
-    workspace_bytes: int | None = None,
-    return_info: bool = False,
-) -> Any:
-    """Return the matrix product of two arrays, with the contract's bits.
-
-    Follows `numpy.matmul` in shapes: 2-D, 1-D, and batches that broadcast.  Options
-    that are not given come from the active scope, else from the environment, else
-    from the defaults below.  `min_flops` plays no part: every product of real
-    operands whose common dtype is float64 goes to the engine.  Other dtypes and
-    subclasses of ndarray go to NumPy, and the info says so.
+def unwrap(x: Any) -> Any:
+    """Return x with every OzArray in it as its ndarray.
 
     Parameters
     ----------
-    a : (..., m, k) or (k,) array_like
-        Left operand; an OzArray makes the result one.  Arrays on a GPU, of CuPy or of
-        any library that speaks ``__cuda_array_interface__`` or DLPack, stay there.
-    b : (..., k, n) or (k,) array_like
-        Right operand.
-    out : (..., m, n) ndarray or OzArray, optional
-        Where to write; any strides, may overlap the operands.  On the GPU if an
-        operand is.
-    precision : "auto", "exact", float or int, default "auto"
-        "auto" certifies for each matrix that every entry is as accurate as a
-        conventional FP64 product is guaranteed to be, |C - AB| <= k u |A||B| and one
-        rounding: with 15 moduli, fewer where entries have few bits, more where their
-        range is wide; beyond 49 it goes native.  A float from 2^-52 to below 1 is a
-        tolerance instead, |C - AB| <= precision |A||B|.  "exact" is the correctly
-        rounded product.  An int is the number of moduli, 2 to 49.
-    scaling : {"norm", "accurate", "legacy"}, default "norm"
-        Rule of the scaling exponents.  "accurate" spends one more product on up to
-        one bit; "legacy" is the first published fast mode, which depends on the scale
-        of the data and fails on some: for comparison only.
-    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
-        Who multiplies: "auto" is the GPU, else the CPU engine.
-    workspace_bytes : int, optional
-        Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
-        products of this process on the CPU engine, where each thread takes up to 12 MB
-        besides, and a quarter of the device's memory for each product on a GPU.
-        Changes no bit.
-    return_info : bool, default False
-        Also return what happened.
+    x : object
+        Lists, tuples and dicts are looked into.
 
     Returns
     -------
-    result : (..., m, n) ndarray of float64, numpy.float64 or OzArray
-        The product, rounded once from an exact integer.  A CuPy array if an operand
-        is on a GPU.
-    info : CallInfo
-        Only with ``return_info=True``.
-
-    Raises
-    ------
-    ShapeError
-        Operands or `out` do not fit; a ValueError.
-    OptionError
-        An option is out of range; a ValueError.
-    OperandTypeError
-        An option or `out` is of the wrong type; a TypeError.
-    PrecisionError
-        ``precision="exact"`` takes more bits than 49 moduli hold; an ArithmeticError.
-    EngineUnavailableError
-        ``engine="cuda"`` without CuPy or a GPU for it; a RuntimeError.
-    WorkspaceError
-        Even the smallest tiles find no memory; a MemoryError.
-
-    See Also
-    --------
-    last_call : the same info after the fact.
-
-    Notes
-    -----
-    The result is a function of (a, b, precision, scaling) alone: engines,
-    threads, tiles, memory limits and machines do not change a bit.
-
-    On a GPU, work is queued on the current device and stream of CuPy.  With arrays
-    there and a number of moduli for `precision` nothing waits for it; "auto" waits
-    once, for its certificate.
-
-    Examples
-    --------
-    >>> import numpy as np, np_ozaki
-    >>> np_ozaki.matmul(np.eye(2), [[1.0, 2.0], [3.0, 4.0]])
-    array([[1., 2.],
-           [3., 4.]])
+    object
+        x itself where there is none.
     """
-    options = context.default_options().with_changes(
-        precision=precision,
-        scaling=scaling,
-        engine=engine,
-        workspace_bytes=workspace_bytes,
-    )
-    if choice.is_device_array(a) or choice.is_device_array(b):
-        result, info = _device_matmul(_unwrap(a), _unwrap(b), _unwrap(out), options)
-        result = result if out is None else out
-        return (result, info) if return_info else result
-    wrapped = isinstance(a, OzArray) or isinstance(b, OzArray)
-    target = _unwrap(out)
-    operands = (_unwrap(a), _unwrap(b))
-    result, info = _run("matmul", np.matmul, _matmul_product, operands, target, options)
-    if out is not None:
-        result = out
-    elif wrapped:
-        result = _wrap(result)
-    return (result, info) if return_info else result
-
-
-def _unwrap(x: Any) -> Any:
-    """Return x with every OzArray in it, lists and dicts included, as its ndarray."""
     if isinstance(x, OzArray):
         return x._array
     if isinstance(x, (tuple, list)):
-        return _rebuild(x, _unwrap)
+        return _rebuild(x, unwrap)
     if type(x) is dict:
-        return {key: _unwrap(value) for key, value in x.items()}
+        return {key: unwrap(value) for key, value in x.items()}
     return x
 
 
-def _wrap(x: Any) -> Any:
-    """Return x with every plain ndarray in it wrapped, without a copy."""
+def wrap(x: Any) -> Any:
+    """Return x with every plain ndarray in it wrapped, without a copy.
+
+    Parameters
+    ----------
+    x : object
+        Lists and tuples are looked into.
+
+    Returns
+    -------
+    object
+        x itself where there is none.
+    """
     if type(x) is np.ndarray:
         return OzArray(x, copy=False)
     if isinstance(x, (tuple, list)):
-        return _rebuild(x, _wrap)
+        return _rebuild(x, wrap)
     return x
 
 
 def _hand_back(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a result wrapped, or the very argument that it was written to."""
     for given in (*args, *kwargs.values()):
-        if _unwrap(given) is result:
+        if unwrap(given) is result:
             return given
-    return _wrap(result)
+    return wrap(result)
 
 
 def _rebuild(x: Any, change: Callable[[Any], Any]) -> Any:
@@ -333,24 +151,24 @@ class OzArray(NDArrayOperatorsMixin):
         """Answer a ufunc: matmul by the engine, the rest by NumPy."""
         if any(_is_stranger(x) for x in (*inputs, *kwargs.get("out", ()))):
             return NotImplemented
-        plain = tuple(map(_unwrap, inputs))
+        plain = tuple(map(unwrap, inputs))
         outputs = kwargs.get("out", ())
-        kwargs = {key: _unwrap(value) for key, value in kwargs.items()}
+        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
         if ufunc is np.matmul and method == "__call__" and _is_plain(kwargs):
             target = kwargs.pop("out")[0] if outputs else None
-            result, _ = _run(
+            result, _ = explicit.run(
                 "matmul",
                 functools.partial(np.matmul, **kwargs),
-                _matmul_product,
+                explicit.matmul_product,
                 (plain[0], plain[1]),
                 target,
                 context.default_options(),
-                as_float64=kwargs.get("dtype") is not None,
+                to_float64=kwargs.get("dtype") is not None,
             )
         else:
             result = getattr(ufunc, method)(*plain, **kwargs)
         if not outputs:
-            return _wrap(result)
+            return wrap(result)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def __array_function__(
@@ -368,7 +186,7 @@ class OzArray(NDArrayOperatorsMixin):
             return _dot(*args, **kwargs)
         if func is np.linalg.matmul:
             return np.matmul(*args, **kwargs)
-        return _hand_back(func(*map(_unwrap, args), **_unwrap(kwargs)), args, kwargs)
+        return _hand_back(func(*map(unwrap, args), **unwrap(kwargs)), args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the data; the copy shares nothing."""
@@ -425,19 +243,19 @@ class OzArray(NDArrayOperatorsMixin):
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the first axis."""
-        return map(_wrap, self._array)
+        return map(wrap, self._array)
 
     def __getitem__(self, key: Any) -> Any:
         """Return a view, a copy or a scalar, as NumPy's indexing does."""
-        return _wrap(self._array[_unwrap(key)])
+        return wrap(self._array[unwrap(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write through to the wrapped memory."""
-        self._array[_unwrap(key)] = _unwrap(value)
+        self._array[unwrap(key)] = unwrap(value)
 
     def __contains__(self, item: Any) -> bool:
         """Return whether an entry equals `item`."""
-        return _unwrap(item) in self._array
+        return unwrap(item) in self._array
 
     def __bool__(self) -> bool:
         """Return the truth of a one-entry array; NumPy's error for others."""
@@ -475,7 +293,7 @@ class OzArray(NDArrayOperatorsMixin):
     def __matmul__(self, other: Any) -> Any:
         """Return the product, on the engine unless `other` wants to answer."""
         if _answers_itself(other):
-            return _wrap(self._array @ other)
+            return wrap(self._array @ other)
         return np.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
@@ -484,11 +302,11 @@ class OzArray(NDArrayOperatorsMixin):
 
     def __imatmul__(self, other: Any) -> Any:
         """Replace the entries by those of the product, on the engine."""
-        operands = (self._array, _unwrap(other))
-        _run(
+        operands = (self._array, unwrap(other))
+        explicit.run(
             "matmul",
             np.matmul,
-            _matmul_product,
+            explicit.matmul_product,
             operands,
             self._array,
             context.default_options(),
@@ -584,10 +402,10 @@ class OzArray(NDArrayOperatorsMixin):
             raise AttributeError(f"OzArray has no attribute {name!r}")
         value = getattr(self._array, name)
         if not callable(value):
-            return _wrap(value)
+            return wrap(value)
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            result = value(*map(_unwrap, args), **_unwrap(kwargs))
+            result = value(*map(unwrap, args), **unwrap(kwargs))
             return _hand_back(result, args, kwargs)
 
         method.__name__ = name
@@ -619,11 +437,11 @@ def _answers_itself(x: Any) -> bool:
 
 
 def _dot(a: Any, b: Any, out: Any = None) -> Any:
-    operands = (_unwrap(a), _unwrap(b))
-    result, _ = _run(
-        "dot", np.dot, dot, operands, _unwrap(out), context.default_options()
+    operands = (unwrap(a), unwrap(b))
+    result, _ = explicit.run(
+        "dot", np.dot, dot, operands, unwrap(out), context.default_options()
     )
-    return out if out is not None else _wrap(result)
+    return out if out is not None else wrap(result)
 
 
 # The mixin declares the operators, for type checkers too; it calls ufuncs, which leaves
@@ -634,7 +452,7 @@ def _binary(name: str) -> Callable[[OzArray, Any], Any]:
     function = getattr(operator, f"__{name}__")
 
     def method(self: OzArray, other: Any) -> Any:
-        return _wrap(function(self._array, _unwrap(other)))
+        return wrap(function(self._array, unwrap(other)))
 
     return method
 
@@ -643,7 +461,7 @@ def _reflected(name: str) -> Callable[[OzArray, Any], Any]:
     function = getattr(operator, f"__{name}__")
 
     def method(self: OzArray, other: Any) -> Any:
-        return _wrap(function(_unwrap(other), self._array))
+        return wrap(function(unwrap(other), self._array))
 
     return method
 
@@ -652,7 +470,7 @@ def _in_place(name: str) -> Callable[[OzArray, Any], Any]:
     function = getattr(operator, f"__i{name}__")
 
     def method(self: OzArray, other: Any) -> Any:
-        function(self._array, _unwrap(other))
+        function(self._array, unwrap(other))
         return self
 
     return method
@@ -662,7 +480,7 @@ def _unary(name: str) -> Callable[[OzArray], Any]:
     function = getattr(operator, f"__{name}__")
 
     def method(self: OzArray) -> Any:
-        return _wrap(function(self._array))
+        return wrap(function(self._array))
 
     return method
 

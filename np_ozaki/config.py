@@ -27,6 +27,7 @@ from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
 __all__ = [
     "AUTO_MODULI",
     "SMALLEST_TOLERANCE",
+    "Check",
     "Config",
     "EngineName",
     "Options",
@@ -41,6 +42,7 @@ Precision = Literal["auto", "exact"] | int | float
 Scaling = Literal["norm", "accurate", "legacy"]
 EngineName = Literal["auto", "cpu", "cuda", "native"]
 Strategy = Literal["always", "performant"]
+Check = bool | Literal["recompute"]
 
 AUTO_MODULI = 15
 """Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
@@ -92,6 +94,9 @@ class Options:
         Whether a scope holds for the current context only, not for the process.
     reproducible : bool
         Forbids native arithmetic for the products that a scope catches.
+    check : bool or "recompute"
+        Whether the exact integers behind every entry are held to checksums, and whether
+        a product that fails is multiplied once more before an error is raised.
     workspace_bytes : int or None
         Memory for the workspaces of products, bytes; None is the engine's own: 1 GiB
         for all running products of the process on the CPU engine, a quarter of the
@@ -106,6 +111,7 @@ class Options:
     min_flops: int | None = None
     local: bool = False
     reproducible: bool = False
+    check: Check = False
     workspace_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -138,7 +144,23 @@ class Options:
                         name, getattr(self, name), "must be a bool", "True or False"
                     )
                 )
+        self._check_check()
         self._check_reproducible()
+
+    def _check_check(self) -> None:
+        value = self.check
+        if isinstance(value, bool) or value == "recompute":
+            if value and self.scaling == "legacy":
+                limit = 'the integers of scaling="legacy" may wrap: nothing to hold to'
+                raise OptionError(
+                    refusal("check", value, limit, 'use scaling="norm" with check')
+                )
+            if value and self.engine == "native":
+                limit = "native products have no exact integers to check"
+                raise OptionError(refusal("check", value, limit, "choose an engine"))
+            return
+        limit = 'must be True, False or "recompute"'
+        raise OperandTypeError(refusal("check", value, limit, "True raises CheckError"))
 
     def _check_precision(self) -> None:
         value, remedy = self.precision, "15 gives FP64 accuracy on ordinary data"
@@ -261,10 +283,10 @@ def _precision(name: str, text: str) -> int | float:
     raise OptionError(refusal(name, text, limit, "unset it for auto"))
 
 
-def _flag(name: str, text: str) -> bool:
+def _flag(name: str, text: str, allowed: str = "0 or 1") -> bool:
     if text in {"0", "1"}:
         return text == "1"
-    raise OptionError(refusal(name, text, "must be 0 or 1", "unset it for 0"))
+    raise OptionError(refusal(name, text, f"must be {allowed}", "unset it for 0"))
 
 
 def _option_from_text(field: str, name: str, text: str) -> Any:
@@ -272,6 +294,8 @@ def _option_from_text(field: str, name: str, text: str) -> Any:
         return _number(name, text)
     if field in {"local", "reproducible"}:
         return _flag(name, text)
+    if field == "check":
+        return text if text == "recompute" else _flag(name, text, "0, 1 or recompute")
     if field == "precision" and text not in {"auto", "exact"}:
         return _precision(name, text)
     return text

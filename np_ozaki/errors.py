@@ -5,6 +5,8 @@ would expect to catch.  Messages name argument, value, limit and remedy; `refusa
 builds them in one form.
 """
 
+from __future__ import annotations
+
 __all__ = [
     "CheckError",
     "EngineUnavailableError",
@@ -71,6 +73,20 @@ class CheckError(OzakiError, ArithmeticError):
         self.tile = tile
         self.rows = rows
         self.columns = columns
+
+    def of(self, matrix: int) -> CheckError:
+        """Return the same error with the number of another batch.
+
+        Parameters
+        ----------
+        matrix : int
+            Which matrix of the batch, as its caller counts.
+
+        Returns
+        -------
+        CheckError
+        """
+        return CheckError(matrix, self.tile, self.rows, self.columns)
 
     def __str__(self) -> str:
         """Return what is wrong, where, and what to do."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,40 @@ from numpy.typing import NDArray
 from np_ozaki import context, hooks
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
-from np_ozaki.engines.base import Engine, Outcome
+from np_ozaki.engines.base import Engine, Outcome, Scheme
 from np_ozaki.errors import OperandTypeError, ShapeError, refusal
-from np_ozaki.precision import Served, multiply
+from np_ozaki.precision import Served, Way, bound_of_ways, multiply, promised_bound
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
-__all__ = ["matmul_arrays", "min_flops", "native_reason", "product", "signal"]
+__all__ = [
+    "DoubleDouble",
+    "error_bound_arrays",
+    "matmul_arrays",
+    "min_flops",
+    "native_reason",
+    "product",
+    "signal",
+]
 
 Array = NDArray[np.float64]
+
+
+class DoubleDouble(NamedTuple):
+    """A product in twice the precision: the unevaluated sum hi + lo.
+
+    Attributes
+    ----------
+    hi : ndarray of float64
+        The product, rounded once.
+    lo : ndarray of float64
+        What that rounding left, rounded once: at most half a unit in the last place of
+        `hi`; 0 where `hi` is not finite.
+    """
+
+    hi: Any
+    lo: Any
+
 
 _NO_OUTCOME = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
 
@@ -89,6 +114,8 @@ def product(
     route: str,
     options: Options,
     counted: bool = True,
+    low: Array | None = None,
+    bound: Array | None = None,
 ) -> tuple[CallInfo, Outcome]:
     """Multiply stacks of matrices and count the call.
 
@@ -106,6 +133,10 @@ def product(
         Precision, scaling, engine.
     counted : bool, optional
         False for one of several products of a routine, which counts itself.
+    low : (batch, m, n) ndarray of float64, optional
+        Takes what the rounding to `out` left; never native then.
+    bound : (batch, m, n) ndarray of float64, optional
+        On the host; takes a bound of the error of every entry.
 
     Returns
     -------
@@ -117,27 +148,41 @@ def product(
     batch, m, n = out.shape
     k = a.shape[2]
     reason = native_reason(options) or _too_small(options, m, n, k)
-    if reason is not None:
+    if reason is not None and low is None:
         with hooks.unrouted():
             np.matmul(a, b, out=out)
+        if bound is not None:
+            ways = [Way(Scheme(2), elsewhere="native")] * batch
+            _fill(bound, a, b, out, ways)
         info = CallInfo(route, "native", batch, m, n, k, fallback=reason)
         if counted:
             context.record(info)
         return info, _NO_OUTCOME
     engine = _engine(options)
     alone = a.shape[0] == b.shape[0] == 1 < batch
-    target = out[:1] if alone else out
-    if engine.name == "cpu" and not isinstance(out, np.ndarray):
-        here = np.empty(target.shape)
-        operands = choice.to_host(a), choice.to_host(b)
-        served = multiply(engine, *operands, here, options)
-        target[...] = choice.as_device_array(here)
-    else:
-        served = multiply(engine, a, b, target, options)
-    outcome = served.outcome
+    results = [x for x in (out, low, bound) if x is not None]
     if alone:
         # Both operands are repeated, as broadcasting may ask for: one product is all.
-        out[1:] = out[:1]
+        first = product(
+            a,
+            b,
+            out[:1],
+            route=route,
+            options=options,
+            counted=False,
+            low=None if low is None else low[:1],
+            bound=None if bound is None else bound[:1],
+        )
+        for x in results:
+            x[1:] = x[:1]
+        info, outcome = replace(first[0], batch=batch), first[1]
+        if counted:
+            context.record(info)
+        return info, outcome
+    served = _multiply(engine, a, b, out, options, low)
+    outcome = served.outcome
+    if bound is not None:
+        _fill(bound, a, b, out if low is None else low, served.ways)
     info = CallInfo(
         route,
         engine.name,
@@ -151,34 +196,55 @@ def product(
         rebalanced=served.balanced,
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
+        checked=bool(options.check),
+        recomputed=served.recomputed,
     )
     if served.left_out:
-        left_out = batch if alone else served.left_out
-        return _count_left_out(info, served, left_out, counted=counted), outcome
+        return _count_left_out(info, served, counted=counted), outcome
     if counted:
         context.record(info)
     return info, outcome
 
 
-def _count_left_out(
-    info: CallInfo, served: Served, left_out: int, *, counted: bool
-) -> CallInfo:
+def _multiply(
+    engine: Engine, a: Array, b: Array, out: Array, options: Options, low: Array | None
+) -> Served:
+    """Multiply where the engine can: the CPU engine takes copies of device arrays."""
+    if engine.name != "cpu" or isinstance(out, np.ndarray):
+        return multiply(engine, a, b, out, options, low)
+    here = np.empty(out.shape)
+    rest = None if low is None else np.empty(out.shape)
+    served = multiply(engine, choice.to_host(a), choice.to_host(b), here, options, rest)
+    out[...] = choice.as_device_array(here)
+    if low is not None:
+        low[...] = choice.as_device_array(rest)
+    return served
+
+
+def _fill(bound: Array, a: Array, b: Array, last: Array, ways: Sequence[Way]) -> None:
+    """Write the bound of a product that was multiplied in these ways."""
+    host = [x if isinstance(x, np.ndarray) else choice.to_host(x) for x in (a, b, last)]
+    bound[...] = bound_of_ways(choice.cpu_engine(), *host, ways)
+
+
+def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:
     """Count the engine's part of a batch and the rest; return the whole call."""
     others = replace(
         info,
         engine=served.elsewhere,
-        batch=left_out,
+        batch=served.left_out,
         num_moduli=None,
         scaling=None,
         fallback=served.fallback,
+        checked=False,
     )
     if counted:
         context.record(others)
-    if left_out == info.batch:
+    if served.left_out == info.batch:
         return others
     if counted:
-        context.record(replace(info, batch=info.batch - left_out))
-    return replace(info, fallback=served.fallback)
+        context.record(replace(info, batch=info.batch - served.left_out))
+    return replace(info, fallback=served.fallback, checked=False)
 
 
 def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) -> None:
@@ -233,6 +299,8 @@ def matmul_arrays(
     route: str,
     options: Options,
     native: Callable[[Array, Array], Any] = np.matmul,
+    double: bool = False,
+    bounded: bool = False,
 ) -> tuple[Any, CallInfo]:
     """Multiply under the shape rules of `numpy.matmul`.
 
@@ -248,10 +316,14 @@ def matmul_arrays(
         Precision, scaling, engine.
     native : callable, optional
         The NumPy function that was called, as for `signal`.
+    double : bool, optional
+        Return a DoubleDouble; there is no `out` then.
+    bounded : bool, optional
+        Let the info carry a bound of the error.
 
     Returns
     -------
-    result : ndarray of float64 or numpy.float64
+    result : ndarray of float64, numpy.float64 or DoubleDouble
         A scalar for two vectors; `out` itself if given.
     CallInfo
         What happened.
@@ -263,6 +335,79 @@ def matmul_arrays(
     OperandTypeError
         float64 cannot be cast to `out` under the rule "same_kind".
     """
+    stacked_a, stacked_b, batch, core, shape = _stacks(a, b)
+    direct = _can_write(out, shape, a, b)
+    if direct:
+        assert out is not None  # noqa: S101 - implied by `direct`, told to the type checker
+        result = out
+    else:
+        _check_out(out, shape, type(a))
+        result = _empty(a, shape)
+    stacked = result.reshape(batch, *core)
+    low = _empty(a, shape) if double else None
+    bound = np.empty(shape) if bounded else None
+    info, outcome = product(
+        stacked_a,
+        stacked_b,
+        stacked,
+        route=route,
+        options=options,
+        low=None if low is None else low.reshape(stacked.shape),
+        bound=None if bound is None else bound.reshape(stacked.shape),
+    )
+    if bound is not None:
+        info = replace(info, bound=bound)
+    if direct and not np.may_share_memory(stacked, result):
+        result[...] = stacked.reshape(shape)
+    signal(outcome, native)
+    if low is not None:
+        pair = (result, low) if shape else (result[()], low[()])
+        return DoubleDouble(*pair), info
+    if out is None:
+        return (result if shape else result[()]), info
+    if not direct:
+        np.copyto(out, result, casting="same_kind")
+    return out, info
+
+
+def error_bound_arrays(a: Array, b: Array, c: Array | None, options: Options) -> Array:
+    """Bound the error of a product before, or after, it is multiplied.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64
+        1-D or more, as for `matmul_arrays`.
+    c : ndarray of float64 or None
+        The product.
+    options : Options
+        Precision, scaling, engine.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the product's shape.
+
+    Raises
+    ------
+    ShapeError
+        Operands, or `c`, do not fit.
+    """
+    stacked_a, stacked_b, batch, core, shape = _stacks(a, b)
+    if c is not None and c.shape != shape:
+        raise ShapeError(
+            refusal("c.shape", c.shape, f"the product has {shape}", "pass the product")
+        )
+    stacked_c = None if c is None else c.reshape(batch, *core)
+    stacked_a = np.broadcast_to(stacked_a, (batch, *stacked_a.shape[1:]))
+    engine = choice.cpu_engine()
+    bound = promised_bound(engine, stacked_a, stacked_b, stacked_c, options)
+    return bound.reshape(shape)
+
+
+def _stacks(
+    a: Array, b: Array
+) -> tuple[Array, Array, int, tuple[int, int], tuple[int, ...]]:
+    """Return operands as stacks, and batch, (m, n) and shape of the result."""
     if not a.ndim or not b.ndim:
         which, value = ("a", a) if not a.ndim else ("b", b)
         raise ShapeError(
@@ -278,25 +423,8 @@ def matmul_arrays(
         raise _shape_error(a, b) from None
     core = (left.shape[-2], right.shape[-1])
     shape = batch + core[:1] * (a.ndim > 1) + core[1:] * (b.ndim > 1)
-    direct = _can_write(out, shape, a, b)
-    if direct:
-        assert out is not None  # noqa: S101 - implied by `direct`, told to the type checker
-        result = out
-    else:
-        _check_out(out, shape, type(a))
-        result = _empty(a, shape)
-    stacked = result.reshape(math.prod(batch), *core)
-    info, outcome = product(
-        _stack(left, batch), _stack(right, batch), stacked, route=route, options=options
-    )
-    if direct and not np.may_share_memory(stacked, result):
-        result[...] = stacked.reshape(shape)
-    signal(outcome, native)
-    if out is None:
-        return (result if shape else result[()]), info
-    if not direct:
-        np.copyto(out, result, casting="same_kind")
-    return out, info
+    stacks = _stack(left, batch), _stack(right, batch)
+    return *stacks, math.prod(batch), core, shape
 
 
 def _empty(like: Array, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 from np_ozaki import context, hooks
 from np_ozaki.config import (
+    Check,
     EngineName,
     Options,
     Precision,
@@ -276,6 +277,9 @@ class enabled(_Scope):
         Same bits on every machine for every product that the scope catches:
         `min_flops` is 0, options that leave such products to NumPy are refused, and
         so is a machine where the scope catches none.
+    check : bool or "recompute", default False
+        Whether products on an engine are held to checksums of their rows and columns;
+        one that fails raises CheckError, with "recompute" only if it fails twice.
     workspace_bytes : int, optional
         Memory for workspaces; by default 1 GiB for all running products of this
         process on the CPU engine, and a quarter of the device's memory for each
@@ -333,6 +337,7 @@ class enabled(_Scope):
         min_flops: int | None = None,
         local: bool | None = None,
         reproducible: bool | None = None,
+        check: Check | None = None,
         workspace_bytes: int | None = None,
     ) -> None:
         if function is not None:
@@ -352,6 +357,7 @@ class enabled(_Scope):
             min_flops=min_flops,
             local=local,
             reproducible=reproducible,
+            check=check,
             workspace_bytes=workspace_bytes,
         )
         super().__init__(options, options.local)

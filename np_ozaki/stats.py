@@ -7,6 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["CallInfo", "Recorder", "RouteStats", "Stats"]
 
 
@@ -39,6 +42,12 @@ class CallInfo:
     structured_flops : int or None
         Conventional operations of a routine that needs fewer than 2 m n k, because
         an operand is triangular or the result symmetric.
+    checked : bool
+        Whether every entry was held to checksums (``check=True``).
+    recomputed : bool
+        Whether a product that failed its check was multiplied once more.
+    bound : ndarray of float64 or None
+        With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
     """
 
     route: str
@@ -55,6 +64,9 @@ class CallInfo:
     workspace_bytes: int = 0
     tiles: int = 0
     structured_flops: int | None = None
+    checked: bool = False
+    recomputed: bool = False
+    bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
     def flops(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.array import matmul
 from np_ozaki.cli.measure import Case, Sample
 from np_ozaki.cli.multipliers import Native
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import residual_bound
 from np_ozaki.numerics.moduli import MAX_MODULI
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from np_ozaki.array import matmul
 from np_ozaki.cli.operands import Operands, Size
 from np_ozaki.cli.places import Place, host_free_bytes
 from np_ozaki.config import Precision
+from np_ozaki.functions import matmul
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 

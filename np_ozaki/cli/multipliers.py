@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.array import matmul
 from np_ozaki.cli.measure import Case, Sample
 from np_ozaki.config import Options
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
 from np_ozaki.scope import disabled
 from np_ozaki.stats import CallInfo

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.array import matmul
 from np_ozaki.cli.exact import Vectors, exact_entry
 from np_ozaki.engines.parallel import available_threads
+from np_ozaki.functions import matmul
 from np_ozaki.numerics import reference
 from np_ozaki.testing import assert_same_bits
 

@@ -28,6 +28,7 @@ _NAMES = (
     "strategy",
     "min_flops",
     "reproducible",
+    "check",
     "workspace_bytes",
 )
 
@@ -69,6 +70,13 @@ def add_product_options(
         "--scaling", choices=get_args(Scaling), help="rule of the scaling exponents"
     )
     group.add_argument("--engine", choices=engines, help="who multiplies")
+    group.add_argument(
+        "--check",
+        nargs="?",
+        const=True,
+        choices=(True, "recompute"),
+        help="hold products to checksums; recompute: once more before it fails",
+    )
     group.add_argument(
         "--workspace-bytes",
         type=int,

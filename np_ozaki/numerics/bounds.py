@@ -25,6 +25,7 @@ __all__ = [
     "conventional_bound",
     "error_bound",
     "exponent_bound",
+    "magnitude_bound",
     "residual_bound",
     "rounding_bound",
 ]
@@ -308,6 +309,43 @@ def conventional_bound(a: npt.ArrayLike, b: npt.ArrayLike) -> _Float:
         return upper
 
 
+def magnitude_bound(a: npt.ArrayLike, b: npt.ArrayLike) -> _Float:
+    """Bound the sum of magnitudes |A||B| by norms of rows and columns.
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(A) @ abs(B)``; O(mk + kn + mn).
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  Hoelder's inequality with the exponents (2, 2), (1, inf) and (inf, 1); the
+    smallest of the three is taken.  The last two are the better ones where a few
+    entries outweigh the others.
+    """
+    a, b = _operands(a, b)
+    with np.errstate(all="ignore"):
+        columns = np.ascontiguousarray(b.T)
+        bound = _outer(_norm2(a), _norm2(columns))
+        np.minimum(bound, _outer(_norm1(a), _largest(columns)), out=bound)
+        np.minimum(bound, _outer(_largest(a), _norm1(columns)), out=bound)
+        return bound
+
+
 def _exponent_bound(product: _Product, truncated: bool) -> _Float:
     rows, columns, mu, nu = product
     k = rows.shape[1]
@@ -376,6 +414,12 @@ def _norm1(vectors: _Float) -> _Scaled:
     """Return the 1-norms, rounded up."""
     values, exponents = _normalised(vectors)
     return _Scaled(values.sum(axis=1) * _outward(vectors.shape[1]), exponents)
+
+
+def _largest(vectors: _Float) -> _Scaled:
+    """Return the largest magnitudes, rounded up."""
+    values, exponents = _normalised(vectors)
+    return _Scaled(values.max(axis=1, initial=0.0), exponents)
 
 
 def _norm2(vectors: _Float, exponents: _Int | None = None) -> _Scaled:

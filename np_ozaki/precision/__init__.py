@@ -1,5 +1,13 @@
 """From the precision that a user asks for to moduli, certificates and fallbacks."""
 
+from np_ozaki.precision.bound import bound_of_ways, promised_bound
 from np_ozaki.precision.multiply import TOO_WIDE, Served, Way, multiply
 
-__all__ = ["TOO_WIDE", "Served", "Way", "multiply"]
+__all__ = [
+    "TOO_WIDE",
+    "Served",
+    "Way",
+    "bound_of_ways",
+    "multiply",
+    "promised_bound",
+]

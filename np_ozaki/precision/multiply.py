@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import AUTO_MODULI, Options
 from np_ozaki.engines.base import Balanced, Engine, Outcome, Scheme, Target
-from np_ozaki.errors import WorkspaceError, refusal
+from np_ozaki.errors import CheckError, WorkspaceError, refusal
 from np_ozaki.numerics.reference import exact_pair, exact_product
 from np_ozaki.precision.schemes import (
     exact_schemes,
@@ -67,11 +67,14 @@ class Served:
         One a matrix.
     fallback : str or None
         Why some were left to other arithmetic.
+    recomputed : bool
+        Whether a check failed once.
     """
 
     outcome: Outcome
     ways: Sequence[Way]
     fallback: str | None = None
+    recomputed: bool = False
 
     @property
     def num_moduli(self) -> int | None:
@@ -117,6 +120,8 @@ class _Work:
     balanced: bool = False
     tries: int = 0
     missing: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    members: Sequence[int] | None = None
+    recomputed: bool = False
 
     def run(self, scheme: Scheme, index: list[int], target: Target | None) -> None:
         """Multiply the chosen matrices; note the bits that they miss."""
@@ -130,7 +135,13 @@ class _Work:
             a, b = _pick(a, index), _pick(b, index)
             if shifts is not None:
                 shifts = shifts[0][index], shifts[1][index]
-        outcome = self._matmul(a, b, out, low, scheme, target, shifts)
+        try:
+            outcome = self._checked(a, b, out, low, scheme, target, shifts)
+        except CheckError as error:
+            matrix = index[error.matrix]
+            raise error.of(
+                matrix if self.members is None else self.members[matrix]
+            ) from None
         if not whole:
             self.out[index] = out
             if self.low is not None:
@@ -149,6 +160,16 @@ class _Work:
             workspace_bytes=max(seen.workspace_bytes, outcome.workspace_bytes),
             tiles=seen.tiles + outcome.tiles,
         )
+
+    def _checked(self, *job: Any) -> Outcome:
+        """Multiply, and once more where a check fails if that was asked for."""
+        try:
+            return self._matmul(*job)
+        except CheckError:
+            if self.options.check != "recompute":
+                raise
+        self.recomputed = True
+        return self._matmul(*job)
 
     def _matmul(
         self,
@@ -171,6 +192,7 @@ class _Work:
                 certify=target,
                 line_shifts=line_shifts,
                 low=low,
+                **({"check": True} if self.options.check else {}),
             )
         except WorkspaceError:
             raise
@@ -219,6 +241,8 @@ def multiply(
     ------
     PrecisionError
         ``precision="exact"`` takes more bits than 49 moduli hold.
+    CheckError
+        ``check`` is set and entries do not keep to their checksums.
     WorkspaceError
         The system has no memory left for the tiles; a MemoryError.
 
@@ -251,7 +275,7 @@ def multiply(
         # A result that was replaced may have been the only one to overflow.
         outcome = replace(outcome, overflow=_overflowed(a, b, out))
     fallback = TOO_WIDE if any(way.elsewhere for way in ways) else None
-    return Served(outcome, ways, fallback)
+    return Served(outcome, ways, fallback, work.recomputed)
 
 
 def _overflowed(a: Array, b: Array, out: Array) -> bool:
@@ -327,11 +351,13 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
         True,
         work.tries,
         missing[chosen],
+        index,
     )
     ready = [i for i, bits in enumerate(part.missing) if not bits]
     if ready:
         part.run(scheme, ready, target)
     _climb(part, [i for i in range(len(index)) if part.missing[i]], target)
+    work.recomputed |= part.recomputed
     done = [i for i in range(len(index)) if not part.missing[i]]
     where = [index[i] for i in done]
     if where:

@@ -1,0 +1,345 @@
+"""The functions of np_ozaki that multiply, and that tell of a product."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from np_ozaki import context
+from np_ozaki.array import OzArray, unwrap, wrap
+from np_ozaki.config import Check, EngineName, Options, Precision, Scaling
+from np_ozaki.engines import choice
+from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refusal
+from np_ozaki.gemm import error_bound_arrays, matmul_arrays
+from np_ozaki.routes import explicit
+from np_ozaki.routes.decision import as_float64
+from np_ozaki.stats import CallInfo
+
+__all__ = ["Output", "error_bound", "matmul"]
+
+Output = Literal["float64", "dd"]
+_Result = tuple[Any, CallInfo]
+
+
+def _device_matmul(
+    a: Any, b: Any, out: Any, options: Options, *, double: bool, bounded: bool
+) -> _Result:
+    """Multiply where an operand lies on a GPU; the result lies there, too."""
+    try:
+        a, b = choice.as_device_array(a), choice.as_device_array(b)
+        target = None if out is None else choice.as_device_array(out, copy=False)
+        reason = explicit.dtype_reason(a, b, to_float64=double)
+        if reason is not None and not double:
+            result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
+            return result, explicit.left_to_numpy("matmul", a, b, reason)
+        _check_doubled(double, a, b)
+        a, b = (x.astype(np.float64, copy=False) for x in (a, b))
+        return matmul_arrays(
+            a,
+            b,
+            target,
+            route="matmul",
+            options=options,
+            double=double,
+            bounded=bounded,
+        )
+    except WorkspaceError:
+        raise
+    except MemoryError as error:
+        raise WorkspaceError(
+            refusal(
+                "operands",
+                f"shapes {np.shape(a)}, {np.shape(b)}",
+                f"the GPU has no memory for the result or a copy ({error})",
+                "free arrays there, or pass them from the host",
+            )
+        ) from error
+
+
+def _check_doubled(double: bool, *operands: Any) -> None:
+    """Refuse operands of a double-double that float64 cannot hold."""
+    for name, x in zip("ab", operands, strict=True):
+        kind = type(x)
+        if isinstance(x, np.ndarray) and kind not in {np.ndarray, np.memmap}:
+            limit = 'output="dd" multiplies plain arrays'
+            what = f"{kind.__module__}.{kind.__name__}"
+        elif x.dtype.kind not in "biuf" or not np.can_cast(x.dtype, np.float64):
+            limit = 'output="dd" multiplies real entries that float64 holds'
+            what = x.dtype.name
+        else:
+            continue
+        if double:
+            remedy = "pass an ndarray of float64, or leave output out"
+            raise OperandTypeError(refusal(name, what, limit, remedy))
+
+
+def matmul(
+    a: ArrayLike | OzArray,
+    b: ArrayLike | OzArray,
+    out: NDArray[Any] | OzArray | None = None,
+    *,
+    precision: Precision | None = None,
+    scaling: Scaling | None = None,
+    engine: EngineName | None = None,
+    workspace_bytes: int | None = None,
+    check: Check | None = None,
+    output: Output = "float64",
+    return_info: bool | Literal["bound"] = False,
+) -> Any:
+    """Return the matrix product of two arrays, with the contract's bits.
+
+    Follows `numpy.matmul` in shapes: 2-D, 1-D, and batches that broadcast.  Options
+    that are not given come from the active scope, else from the environment, else
+    from the defaults below.  `min_flops` plays no part: every product of real
+    operands whose common dtype is float64 goes to the engine.  Other dtypes and
+    subclasses of ndarray go to NumPy, and the info says so.
+
+    Parameters
+    ----------
+    a : (..., m, k) or (k,) array_like
+        Left operand; an OzArray makes the result one.  Arrays on a GPU, of CuPy or of
+        any library that speaks ``__cuda_array_interface__`` or DLPack, stay there.
+    b : (..., k, n) or (k,) array_like
+        Right operand.
+    out : (..., m, n) ndarray or OzArray, optional
+        Where to write; any strides, may overlap the operands.  On the GPU if an
+        operand is.
+    precision : "auto", "exact", float or int, default "auto"
+        "auto" certifies for each matrix that every entry is as accurate as a
+        conventional FP64 product is guaranteed to be, |C - AB| <= k u |A||B| and one
+        rounding: with 15 moduli, fewer where entries have few bits, more where their
+        range is wide; beyond 49 it goes native.  A float from 2^-52 to below 1 is a
+        tolerance instead, |C - AB| <= precision |A||B|.  "exact" is the correctly
+        rounded product.  An int is the number of moduli, 2 to 49.
+    scaling : {"norm", "accurate", "legacy"}, default "norm"
+        Rule of the scaling exponents.  "accurate" spends one more product on up to
+        one bit; "legacy" is the first published fast mode, which depends on the scale
+        of the data and fails on some: for comparison only.
+    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
+        Who multiplies: "auto" is the GPU, else the CPU engine.
+    workspace_bytes : int, optional
+        Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
+        products of this process on the CPU engine, where each thread takes up to 12 MB
+        besides, and a quarter of the device's memory for each product on a GPU.
+        Changes no bit.
+    check : bool or "recompute", default False
+        Whether the exact integers behind the entries are held to checksums modulo
+        2^61 - 1 of rows and columns, which shows any single wrong entry, and all wrong
+        ones of one row or one column.  "recompute" multiplies once more before it
+        raises an error.  Changes no bit.
+    output : {"float64", "dd"}, default "float64"
+        "dd" is a double-double of the same integers: hi is the float64 result, lo
+        what its rounding left.  "auto" then certifies |hi + lo - AB| <= k 2^-106
+        |A||B|, beyond 49 moduli by Python integers.  No `out` then.
+    return_info : bool or "bound", default False
+        Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound
+        of the error of every entry, on the host.
+
+    Returns
+    -------
+    result : (..., m, n) ndarray of float64, numpy.float64, OzArray or DoubleDouble
+        The product, rounded once from an exact integer.  A CuPy array if an operand
+        is on a GPU.
+    info : CallInfo
+        Only with `return_info`.
+
+    Raises
+    ------
+    ShapeError
+        Operands or `out` do not fit; a ValueError.
+    OptionError
+        An option is out of range; a ValueError.
+    OperandTypeError
+        An option or `out` is of the wrong type; a TypeError.
+    PrecisionError
+        ``precision="exact"`` takes more bits than 49 moduli hold; an ArithmeticError.
+    CheckError
+        With `check`: entries do not agree with their checksums; an ArithmeticError.
+    EngineUnavailableError
+        ``engine="cuda"`` without CuPy or a GPU for it; a RuntimeError.
+    WorkspaceError
+        Even the smallest tiles find no memory; a MemoryError.
+
+    See Also
+    --------
+    last_call : the same info after the fact.
+    error_bound : bounds the error before anything is multiplied.
+
+    Notes
+    -----
+    The result is a function of (a, b, precision, scaling) alone: engines,
+    threads, tiles, memory limits and machines do not change a bit.
+
+    On a GPU, work is queued on the current device and stream of CuPy.  With arrays
+    there and a number of moduli for `precision` nothing waits for it; "auto" waits
+    once, for its certificate.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> np_ozaki.matmul(np.eye(2), [[1.0, 2.0], [3.0, 4.0]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    options = context.default_options().with_changes(
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        workspace_bytes=workspace_bytes,
+        check=check,
+    )
+    double = _is_double(output, out, options)
+    bounded = _is_bounded(return_info, options)
+    x, y, target = unwrap(a), unwrap(b), unwrap(out)
+    if choice.is_device_array(x) or choice.is_device_array(y):
+        result, info = _device_matmul(
+            x, y, target, options, double=double, bounded=bounded
+        )
+    elif double:
+        x, y = np.asanyarray(x), np.asanyarray(y)
+        _check_doubled(double, x, y)
+        result, info = matmul_arrays(
+            as_float64(x),
+            as_float64(y),
+            None,
+            route="matmul",
+            options=options,
+            double=True,
+            bounded=bounded,
+        )
+    else:
+        multiply = functools.partial(explicit.matmul_product, bounded=bounded)
+        result, info = explicit.run(
+            "matmul", np.matmul, multiply, (x, y), target, options
+        )
+    if out is not None:
+        result = out
+    elif isinstance(a, OzArray) or isinstance(b, OzArray):
+        result = wrap(result)
+    return (result, info) if return_info else result
+
+
+def _is_double(output: object, out: object, options: Options) -> bool:
+    """Return whether a double-double is asked for; refuse what it cannot go with."""
+    if output == "float64":
+        return False
+    if output != "dd":
+        limit = "must be float64 or dd"
+        raise OptionError(refusal("output", output, limit, "choose one"))
+    if out is not None:
+        limit = 'output="dd" makes two arrays'
+        raise OptionError(refusal("out", "given", limit, "leave out= away"))
+    if options.engine == "native":
+        limit = 'output="dd" has no native product'
+        raise OptionError(refusal("engine", "native", limit, "choose an engine"))
+    return True
+
+
+def _is_bounded(return_info: object, options: Options) -> bool:
+    """Return whether a bound is asked for; refuse what it cannot go with."""
+    if isinstance(return_info, bool):
+        return False
+    if return_info != "bound":
+        limit = 'must be True, False or "bound"'
+        raise OptionError(refusal("return_info", return_info, limit, "choose one"))
+    _refuse_legacy(options)
+    return True
+
+
+def _refuse_legacy(options: Options) -> None:
+    if options.scaling == "legacy" and options.engine != "native":
+        limit = "its products may wrap, so that nothing bounds their error"
+        raise OptionError(
+            refusal("scaling", "legacy", limit, 'use scaling="norm" or "accurate"')
+        )
+
+
+def error_bound(
+    a: ArrayLike | OzArray,
+    b: ArrayLike | OzArray,
+    c: ArrayLike | OzArray | None = None,
+    *,
+    precision: Precision | None = None,
+    scaling: Scaling | None = None,
+    engine: EngineName | None = None,
+) -> Any:
+    """Return a guaranteed bound of the error of every entry of a product.
+
+    Nothing is multiplied: norms and scaling exponents of rows and columns are all it
+    takes, O(mk + kn + mn) operations.  Options that are not given come from the active
+    scope and the environment, as for `matmul`.
+
+    Parameters
+    ----------
+    a : (..., m, k) or (k,) array_like
+        Left operand, real.
+    b : (..., k, n) or (k,) array_like
+        Right operand, real.
+    c : (..., m, n) array_like, optional
+        The product that `matmul` returned for the same operands and options: it tells
+        more of the last rounding, down to 0 where that was exact.
+    precision : "auto", "exact", float or int, optional
+        For an int the bound follows from the scaling exponents; for the others it is
+        what they promise, with |A||B| bounded by norms.
+    scaling : {"norm", "accurate"}, optional
+        Rule of the scaling exponents.
+    engine : {"auto", "cpu", "cuda", "native"}, optional
+        "native" bounds NumPy's own product; among the others it makes no difference.
+
+    Returns
+    -------
+    (..., m, n) ndarray of float64, or numpy.float64
+        At least ``abs(C - A @ B)``; NaN where a row or a column is not finite, infinite
+        where an entry or its bound overflows.  On the host.
+
+    Raises
+    ------
+    ShapeError
+        Operands, or `c`, do not fit.
+    OptionError
+        An option is out of range, or the scaling is "legacy".
+    OperandTypeError
+        An operand is not real, or an option of the wrong type.
+
+    See Also
+    --------
+    matmul : with ``return_info="bound"`` it bounds the product that it made, which is
+        tighter, as it knows what was done.
+
+    Notes
+    -----
+    The rounding to integers is bounded as in arXiv 2602.02549, from exponents and from
+    what rounding removed; `np_ozaki.numerics.bounds` has the proofs.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> a = np.eye(2) / 3
+    >>> bool((np_ozaki.error_bound(a, a, precision=15) < 1e-16).all())
+    True
+    """
+    options = context.default_options().with_changes(
+        precision=precision, scaling=scaling, engine=engine
+    )
+    _refuse_legacy(options)
+    x, y = _real_on_host("a", a), _real_on_host("b", b)
+    z = None if c is None else _real_on_host("c", c)
+    bound = error_bound_arrays(x, y, z, options)
+    return bound if bound.ndim else bound[()]
+
+
+def _real_on_host(name: str, x: Any) -> NDArray[np.float64]:
+    """Return an operand as float64 on the host."""
+    x = unwrap(x)
+    if choice.is_device_array(x):
+        x = choice.to_host(choice.as_device_array(x))
+    x = np.asarray(x)
+    if x.dtype.kind not in "biuf":
+        limit = "only real products have a bound here"
+        raise OperandTypeError(
+            refusal(f"{name}.dtype", x.dtype.name, limit, "pass real arrays")
+        )
+    return as_float64(x)

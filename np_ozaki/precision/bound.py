@@ -1,0 +1,185 @@
+"""Guaranteed bounds of the error of every entry, from O(mk + kn + mn) operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.config import Options
+from np_ozaki.engines.base import Engine
+from np_ozaki.numerics import bounds
+from np_ozaki.precision.multiply import Way
+
+__all__ = ["bound_of_ways", "promised_bound"]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_UNIT = 2.0**-53
+_TINY = 2.0**-1074
+_OUTWARD = 1.0 + 2.0**-48
+"""Above the relative error of the few operations that follow a bound."""
+
+
+def promised_bound(
+    engine: Engine, a: Array, b: Array, c: Array | None, options: Options
+) -> Array:
+    """Bound the error that a product under these options may have at most.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who tells scaling exponents, of operands on the host.
+    a : (batch, m, k) ndarray of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) ndarray of float64
+        Batch 1 broadcasts.
+    c : (batch, m, n) ndarray of float64, or None
+        The product, if it is known: it tells more of the last rounding.
+    options : Options
+        Precision and scaling; not "legacy".
+
+    Returns
+    -------
+    (batch, m, n) ndarray of float64
+        NaN where a row or a column is not finite, infinite where an entry or its
+        bound overflows.
+    """
+    batch = max(a.shape[0], b.shape[0])
+    size = (batch, a.shape[1], b.shape[2])
+    result = np.zeros(size)
+    moduli = options.precision
+    for i in range(batch if result.size and a.shape[2] else 0):
+        x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
+        z = None if c is None else _matrix(c, i)
+        if options.engine != "native" and isinstance(moduli, Integral):
+            bound = _of_moduli(engine, x, y, z, (int(moduli), options.scaling, 0))
+        else:
+            bound = _of_promise(x, y, z, options)
+        result[i] = np.where(odd, np.nan, bound)
+    return result
+
+
+def bound_of_ways(
+    engine: Engine,
+    a: Array,
+    b: Array,
+    c: Array,
+    ways: Sequence[Way],
+) -> Array:
+    """Bound the error of a product that was multiplied in known ways.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who tells scaling exponents, of operands on the host.
+    a : (batch, m, k) ndarray of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) ndarray of float64
+        Batch 1 broadcasts.
+    c : (batch, m, n) ndarray of float64
+        The product, or its lower half if it is a double-double: what was rounded last.
+    ways : sequence of Way
+        One a matrix.
+
+    Returns
+    -------
+    (batch, m, n) ndarray of float64
+        As `promised_bound`.
+    """
+    result = np.zeros(c.shape)
+    for i, way in enumerate(ways if result.size and a.shape[2] else ()):
+        x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
+        scheme = way.scheme
+        if way.elsewhere == "native":
+            bound = _of_native(x, y)
+        elif way.elsewhere == "exact":
+            bound = _of_rounding(c[i])
+        elif way.balanced:
+            bound = _of_balanced(engine, x, y, c[i], way)
+        else:
+            kind = (scheme.num_moduli, scheme.scaling, scheme.shift)
+            bound = _of_moduli(engine, x, y, c[i], kind)
+        result[i] = np.where(odd, np.nan, bound)
+    return result
+
+
+def _matrix(x: Array, i: int) -> Array:
+    return x[i if x.shape[0] > 1 else 0]
+
+
+def _finite(a: Array, b: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Return finite operands, and which entries do not belong to them."""
+    rows, columns = np.isfinite(a), np.isfinite(b)
+    odd = np.logical_or.outer(~rows.all(axis=1), ~columns.all(axis=0))
+    if odd.any():
+        a, b = np.where(rows, a, 0.0), np.where(columns, b, 0.0)
+    return a, b, odd
+
+
+def _of_rounding(c: Array) -> Array:
+    """Bound one rounding to float64 by its result."""
+    return np.asarray(np.nextafter(np.abs(c) * _UNIT, np.inf))
+
+
+def _of_native(a: Array, b: Array) -> Array:
+    """Bound a conventional product, in any order of summation."""
+    k = a.shape[1]
+    return (k * _UNIT * bounds.magnitude_bound(a, b) + k * _TINY) * _OUTWARD
+
+
+def _of_promise(a: Array, b: Array, c: Array | None, options: Options) -> Array:
+    """Bound what "auto", "exact", a tolerance or NumPy keep to."""
+    k, precision = a.shape[1], options.precision
+    size = bounds.magnitude_bound(a, b)
+    if options.engine == "native":
+        return _of_native(a, b)
+    if isinstance(precision, float):
+        # The last rounding is part of a tolerance.
+        return (precision * size + k * _TINY) * _OUTWARD
+    before = _of_native(a, b) if precision == "auto" else np.zeros_like(size)
+    last = _of_rounding(size + before if c is None else c)
+    return (before + last) * _OUTWARD
+
+
+def _of_moduli(
+    engine: Engine,
+    a: Array,
+    b: Array,
+    c: Array | None,
+    kind: tuple[int, str, int],
+) -> Array:
+    """Bound a product of N moduli, a scaling and t lent bits."""
+    num_moduli, scaling, shift = kind
+    mu, nu = engine.scaling_exponents(a[np.newaxis], b[np.newaxis], num_moduli, scaling)
+    mu, nu = mu[0] - shift, nu[0] + shift
+    if c is not None:
+        return bounds.error_bound(a, b, c, mu, nu)
+    before = _before_rounding(a, b, mu, nu)
+    size = bounds.magnitude_bound(a, b) + before
+    return (before + _of_rounding(size)) * _OUTWARD
+
+
+def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
+    return np.minimum(
+        bounds.exponent_bound(a, b, mu, nu), bounds.residual_bound(a, b, mu, nu)
+    )
+
+
+def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Array:
+    """Bound a product whose inner index was rebalanced: the same steps again."""
+    moved = engine.rebalance(a[np.newaxis], b[np.newaxis])
+    scheme = way.scheme
+    mu, nu = engine.scaling_exponents(
+        moved.a, moved.b, scheme.num_moduli, scheme.scaling
+    )
+    before = _before_rounding(moved.a[0], moved.b[0], mu[0], nu[0])
+    shifts = np.add.outer(moved.rows[0], moved.columns[0]).astype(np.int32)
+    # Rounded up where it becomes subnormal, which ldexp rounds to nearest.
+    before = np.nextafter(
+        np.ldexp(before, -shifts), np.inf, where=before > 0, out=before
+    )
+    return (before + _of_rounding(c)) * _OUTWARD

@@ -1,0 +1,154 @@
+"""Products that are asked for by name: by `np_ozaki.matmul` or an OzArray.
+
+No `min_flops` here; what is not the engine's business goes to NumPy and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki import context
+from np_ozaki.config import Options
+from np_ozaki.gemm import matmul_arrays
+from np_ozaki.routes.decision import as_float64
+from np_ozaki.stats import CallInfo
+
+__all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "run"]
+
+_Result = tuple[Any, CallInfo]
+_Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
+
+
+def _native_reason(*operands: object, to_float64: bool = False) -> str | None:
+    """Return why operands of a product are not the engine's business, or None.
+
+    `to_float64` says that the caller asked for a float64 product of whatever is real.
+    """
+    for x in operands:
+        if type(x) not in {np.ndarray, np.memmap}:
+            return f"operand of type {type(x).__name__}"
+    return dtype_reason(*operands, to_float64=to_float64)
+
+
+def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
+    """Return why operands of these dtypes are not the engine's business, or None.
+
+    Parameters
+    ----------
+    *operands : array
+        On the host or a GPU.
+    to_float64 : bool, optional
+        The caller asked for a float64 product of whatever is real.
+
+    Returns
+    -------
+    str or None
+        Reason for the counters.
+    """
+    dtypes = [x.dtype for x in operands]
+    if any(d.kind not in "biuf" for d in dtypes) or (
+        not to_float64 and np.result_type(*dtypes) != np.float64
+    ):
+        return f"dtypes {', '.join(d.name for d in dtypes)}"
+    return None
+
+
+def matmul_product(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any] | None,
+    options: Options,
+    bounded: bool = False,
+) -> _Result:
+    """Multiply two float64 operands on the engine.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64
+        1-D or more.
+    out : ndarray or None
+        Where to write.
+    options : Options
+        Of the call.
+    bounded : bool, optional
+        Let the info carry a bound of the error.
+
+    Returns
+    -------
+    result : ndarray of float64 or numpy.float64
+    CallInfo
+        What happened.
+    """
+    return matmul_arrays(a, b, out, route="matmul", options=options, bounded=bounded)
+
+
+def run(
+    name: str,
+    native: Callable[..., Any],
+    engine: _Product,
+    operands: tuple[Any, Any],
+    out: NDArray[Any] | None,
+    options: Options,
+    to_float64: bool = False,
+) -> _Result:
+    """Multiply two unwrapped operands, by NumPy where the engine has no business.
+
+    Parameters
+    ----------
+    name : str
+        Route, for the counters.
+    native : callable
+        NumPy's function.
+    engine : callable
+        What multiplies float64 operands, as `matmul_product`.
+    operands : tuple of two array_like
+        Unwrapped.
+    out : ndarray or None
+        Where to write.
+    options : Options
+        Of the call.
+    to_float64 : bool, optional
+        The caller asked for a float64 product of whatever is real.
+
+    Returns
+    -------
+    result : array or scalar
+    CallInfo
+        What happened.
+    """
+    a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
+    reason = _native_reason(a, b, to_float64=to_float64)
+    if reason is None and name == "dot" and not (a.ndim and b.ndim):
+        reason = "scalar operand"
+    if reason is None:
+        return engine(as_float64(a), as_float64(b), out, options)
+    result = native(a, b) if out is None else native(a, b, out=out)
+    return result, left_to_numpy(name, a, b, reason)
+
+
+def left_to_numpy(name: str, a: Any, b: Any, reason: str) -> CallInfo:
+    """Count a product that was left to NumPy or CuPy.
+
+    Parameters
+    ----------
+    name : str
+        Route.
+    a, b : array
+        Operands.
+    reason : str
+        Why.
+
+    Returns
+    -------
+    CallInfo
+        As recorded.
+    """
+    m, k = (*np.shape(a), 1, 1)[:2]
+    n = np.shape(b)[-1] if np.ndim(b) else 1
+    info = CallInfo(name, "native", 1, m, n, k, fallback=reason)
+    context.record(info)
+    return info
