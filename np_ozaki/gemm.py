@@ -183,6 +183,9 @@ def product(
     outcome = served.outcome
     if bound is not None:
         _fill(bound, a, b, out if low is None else low, served.ways)
+        if low is not None:
+            hi = out if isinstance(out, np.ndarray) else choice.to_host(out)
+            bound[np.isinf(hi) & ~np.isnan(bound)] = np.inf
     info = CallInfo(
         route,
         engine.name,
@@ -223,8 +226,10 @@ def _multiply(
 
 def _fill(bound: Array, a: Array, b: Array, last: Array, ways: Sequence[Way]) -> None:
     """Write the bound of a product that was multiplied in these ways."""
-    host = [x if isinstance(x, np.ndarray) else choice.to_host(x) for x in (a, b, last)]
-    bound[...] = bound_of_ways(choice.cpu_engine(), *host, ways)
+    x, y, z = (
+        x if isinstance(x, np.ndarray) else choice.to_host(x) for x in (a, b, last)
+    )
+    bound[...] = bound_of_ways(choice.cpu_engine(), x, y, z, ways)
 
 
 def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:

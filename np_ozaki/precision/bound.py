@@ -34,7 +34,6 @@ def promised_bound(
     engine : Engine
         Who tells scaling exponents, of operands on the host.
     a : (batch, m, k) ndarray of float64
-        Batch 1 broadcasts.
     b : (batch, k, n) ndarray of float64
         Batch 1 broadcasts.
     c : (batch, m, n) ndarray of float64, or None
@@ -48,9 +47,8 @@ def promised_bound(
         NaN where a row or a column is not finite, infinite where an entry or its
         bound overflows.
     """
-    batch = max(a.shape[0], b.shape[0])
-    size = (batch, a.shape[1], b.shape[2])
-    result = np.zeros(size)
+    batch = a.shape[0]
+    result = np.zeros((batch, a.shape[1], b.shape[2]))
     moduli = options.precision
     for i in range(batch if result.size and a.shape[2] else 0):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
@@ -108,7 +106,8 @@ def bound_of_ways(
 
 
 def _matrix(x: Array, i: int) -> Array:
-    return x[i if x.shape[0] > 1 else 0]
+    matrix: Array = x[i if x.shape[0] > 1 else 0]
+    return matrix
 
 
 def _finite(a: Array, b: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
@@ -120,6 +119,12 @@ def _finite(a: Array, b: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
     return a, b, odd
 
 
+def _upwards(bound: Array) -> Array:
+    """Return a bound that the roundings of its own computing cannot have spoilt."""
+    upper: Array = bound * _OUTWARD
+    return upper
+
+
 def _of_rounding(c: Array) -> Array:
     """Bound one rounding to float64 by its result."""
     return np.asarray(np.nextafter(np.abs(c) * _UNIT, np.inf))
@@ -128,7 +133,7 @@ def _of_rounding(c: Array) -> Array:
 def _of_native(a: Array, b: Array) -> Array:
     """Bound a conventional product, in any order of summation."""
     k = a.shape[1]
-    return (k * _UNIT * bounds.magnitude_bound(a, b) + k * _TINY) * _OUTWARD
+    return _upwards(k * _UNIT * bounds.magnitude_bound(a, b) + k * _TINY)
 
 
 def _of_promise(a: Array, b: Array, c: Array | None, options: Options) -> Array:
@@ -137,12 +142,12 @@ def _of_promise(a: Array, b: Array, c: Array | None, options: Options) -> Array:
     size = bounds.magnitude_bound(a, b)
     if options.engine == "native":
         return _of_native(a, b)
-    if isinstance(precision, float):
+    if not isinstance(precision, str):
         # The last rounding is part of a tolerance.
-        return (precision * size + k * _TINY) * _OUTWARD
+        return _upwards(float(precision) * size + k * _TINY)
     before = _of_native(a, b) if precision == "auto" else np.zeros_like(size)
     last = _of_rounding(size + before if c is None else c)
-    return (before + last) * _OUTWARD
+    return _upwards(before + last)
 
 
 def _of_moduli(
@@ -160,7 +165,7 @@ def _of_moduli(
         return bounds.error_bound(a, b, c, mu, nu)
     before = _before_rounding(a, b, mu, nu)
     size = bounds.magnitude_bound(a, b) + before
-    return (before + _of_rounding(size)) * _OUTWARD
+    return _upwards(before + _of_rounding(size))
 
 
 def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
@@ -182,4 +187,4 @@ def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Arra
     before = np.nextafter(
         np.ldexp(before, -shifts), np.inf, where=before > 0, out=before
     )
-    return (before + _of_rounding(c)) * _OUTWARD
+    return _upwards(before + _of_rounding(c))

@@ -19,6 +19,7 @@ from np_ozaki.precision.schemes import (
     first_schemes,
     goal,
     more_moduli,
+    too_long,
 )
 
 __all__ = ["TOO_WIDE", "Served", "Way", "multiply"]
@@ -290,6 +291,13 @@ def _certified(work: _Work) -> None:
     options, k, batch = work.options, work.a.shape[2], work.out.shape[0]
     target, begin = goal(options, k, work.low is not None)
     first = first_schemes(work.engine, work.a, work.b, options.scaling, begin, batch)
+    if work.low is not None and options.scaling == "norm":
+        # Twice the bits of float64 are often as many as an exact product takes.
+        exact_ones = exact_schemes(work.engine, work.a, work.b, batch, begin)
+        first = [
+            (known, True) if known else other
+            for known, other in zip(exact_ones, first, strict=True)
+        ]
     for (scheme, exact), index in _groups(first):
         work.run(scheme, index, None if exact else target)
     if not work.missing.any():
@@ -375,7 +383,9 @@ def _exact(work: _Work) -> None:
     """Multiply with enough moduli that nothing is rounded."""
     batch = work.out.shape[0]
     schemes = exact_schemes(work.engine, work.a, work.b, batch)
-    for scheme, index in _groups(schemes):
+    if None in schemes:
+        raise too_long(work.engine, work.a, work.b, batch)
+    for scheme, index in _groups([s for s in schemes if s]):
         work.run(scheme, index, None)
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "goal",
     "more_moduli",
     "tolerance_exponent",
+    "too_long",
 ]
 
 Array = NDArray[np.float64]
@@ -189,8 +190,70 @@ def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
     return None
 
 
-def exact_schemes(engine: Engine, a: Array, b: Array, batch: int) -> list[Scheme]:
+def exact_schemes(
+    engine: Engine, a: Array, b: Array, batch: int, most: int = MAX_MODULI
+) -> list[Scheme | None]:
     """Return the least scheme that rounds no entry, for each matrix.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who looks at the entries.
+    a : (batch, m, k) array of float64
+        Batch 1 broadcasts.
+    b : (batch, k, n) array of float64
+        Batch 1 broadcasts.
+    batch : int
+        Matrices of the result.
+    most : int, optional
+        Moduli to try at most.
+
+    Returns
+    -------
+    list of Scheme or None
+        One a matrix; None where `most` moduli are not enough.
+    """
+    bits, units = _bits(engine, a, b, batch)
+    result: list[Scheme | None] = [None] * batch
+    open_ = set(range(batch))
+    for n in range(MIN_MODULI, most + 1):
+        # mu + e is at most half the bits of M: with less no row can be exact.
+        widest = (product_bound(n).bit_length() + 1) // 2
+        likely = [i for i in open_ if 2 * widest >= bits[i] - 2]
+        if not likely:
+            continue
+        spare_a = _spare(engine.line_exponents(a, n, left=True), units[0])
+        spare_b = _spare(engine.line_exponents(b, n, left=False), units[1])
+        spare_a, spare_b = (np.broadcast_to(x, batch) for x in (spare_a, spare_b))
+        for i in likely:
+            if spare_a[i] + spare_b[i] >= 0:
+                shift = min(max(0, -int(spare_b[i])), int(spare_a[i]))
+                result[i] = Scheme(n, "norm", shift)
+                open_.discard(i)
+        if not open_:
+            break
+    return result
+
+
+def _bits(
+    engine: Engine, a: Array, b: Array, batch: int
+) -> tuple[Integers, tuple[Integers, Integers]]:
+    """Return the bits of an entry of A plus those of B, and the units of lines."""
+    units_a, units_b = engine.line_units(a, left=True), engine.line_units(b, left=False)
+    bits = np.broadcast_to(_most_bits(*units_a), batch) + np.broadcast_to(
+        _most_bits(*units_b), batch
+    )
+    return bits, (units_a[1], units_b[1])
+
+
+def _spare(exponents: Integers, units: Integers) -> Integers:
+    """Return the bits by which mu could fall before an entry is rounded."""
+    spare = np.where(units == ZERO_UNIT, ZERO_UNIT, exponents + units)
+    return np.asarray(spare.min(axis=1, initial=ZERO_UNIT))
+
+
+def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
+    """Return the error for a product that 49 moduli cannot hold exactly.
 
     Parameters
     ----------
@@ -205,48 +268,10 @@ def exact_schemes(engine: Engine, a: Array, b: Array, batch: int) -> list[Scheme
 
     Returns
     -------
-    list of Scheme
-        One a matrix.
-
-    Raises
-    ------
     PrecisionError
-        49 moduli are not enough.
+        Says how many bits it would take.
     """
-    k = a.shape[2]
-    units_a, units_b = engine.line_units(a, left=True), engine.line_units(b, left=False)
-    bits = np.broadcast_to(_most_bits(*units_a), batch) + np.broadcast_to(
-        _most_bits(*units_b), batch
-    )
-    result: dict[int, Scheme] = {}
-    open_ = set(range(batch))
-    for n in range(MIN_MODULI, MAX_MODULI + 1):
-        # mu + e is at most half the bits of M: with less no row can be exact.
-        most = (product_bound(n).bit_length() + 1) // 2
-        likely = [i for i in open_ if 2 * most >= bits[i] - 2]
-        if not likely:
-            continue
-        spare_a = _spare(engine.line_exponents(a, n, left=True), units_a[1])
-        spare_b = _spare(engine.line_exponents(b, n, left=False), units_b[1])
-        spare_a, spare_b = (np.broadcast_to(x, batch) for x in (spare_a, spare_b))
-        for i in likely:
-            if spare_a[i] + spare_b[i] >= 0:
-                shift = min(max(0, -int(spare_b[i])), int(spare_a[i]))
-                result[i] = Scheme(n, "norm", shift)
-                open_.discard(i)
-        if not open_:
-            return [result[i] for i in range(batch)]
-    raise _too_long(int(max(bits[i] for i in open_)) + k.bit_length() + 2)
-
-
-def _spare(exponents: Integers, units: Integers) -> Integers:
-    """Return the bits by which mu could fall before an entry is rounded."""
-    spare = np.where(units == ZERO_UNIT, ZERO_UNIT, exponents + units)
-    return np.asarray(spare.min(axis=1, initial=ZERO_UNIT))
-
-
-def _too_long(bits: int) -> PrecisionError:
-    """Return the error for a product that 49 moduli cannot hold exactly."""
+    bits = int(_bits(engine, a, b, batch)[0].max()) + a.shape[2].bit_length() + 2
     limit = (
         f"an exact product of these operands takes about {bits} bits, and "
         f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.0f}"
