@@ -14,6 +14,7 @@ beta, computed without CRT wrap (scaling "legacy" does not guarantee that).
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ __all__ = [
     "error_bound",
     "exponent_bound",
     "magnitude_bound",
+    "product_bound",
     "residual_bound",
     "rounding_bound",
 ]
@@ -36,6 +38,9 @@ _Int = npt.NDArray[np.intc]
 # Above the relative error of the few operations that follow a norm.
 _OUTWARD = 1.0 + 2.0**-50
 _SMALLEST_NORMAL = 2.0**-1022
+_LARGEST_EXPONENT = 1022
+_PLAIN_EXPONENT = 400
+_SAMPLE = 8
 
 
 class _Scaled(NamedTuple):
@@ -45,11 +50,40 @@ class _Scaled(NamedTuple):
     exponent: _Int
 
 
+class _Lines:
+    """Rows of A, or columns of B as rows; each norm is made once, rounded up."""
+
+    def __init__(self, vectors: _Float) -> None:
+        self.vectors = vectors
+        self.k = vectors.shape[1]
+
+    @functools.cached_property
+    def _normalised(self) -> tuple[_Float, _Int]:
+        return _normalised(self.vectors)
+
+    @functools.cached_property
+    def largest(self) -> _Scaled:
+        """Largest magnitudes."""
+        values, exponents = self._normalised
+        return _Scaled(values.max(axis=1, initial=0.0), exponents)
+
+    @functools.cached_property
+    def norm1(self) -> _Scaled:
+        """1-norms."""
+        values, exponents = self._normalised
+        return _Scaled(values.sum(axis=1) * _outward(self.k), exponents)
+
+    @functools.cached_property
+    def norm2(self) -> _Scaled:
+        """2-norms."""
+        return _norm2(*self._normalised)
+
+
 class _Product(NamedTuple):
     """Checked arguments: rows of A, columns of B as rows, and their exponents."""
 
-    rows: _Float
-    columns: _Float
+    rows: _Lines
+    columns: _Lines
     mu: _Int
     nu: _Int
 
@@ -244,12 +278,79 @@ def error_bound(
     product = _checked(a, b, mu, nu)
     with np.errstate(all="ignore"):
         # All rows of A' * 2**-mu are multiples of this power of two, and so on.
-        row_units = np.minimum(product.mu, -_least_exponents(product.rows))
-        column_units = np.minimum(product.nu, -_least_exponents(product.columns))
-        rounding = rounding_bound(c, row_units, column_units)
-        by_exponents = _exponent_bound(product, truncated)
-        by_residuals = _residual_bound(product, truncated)
-        return (np.minimum(by_exponents, by_residuals) + rounding) * _OUTWARD
+        rounding = rounding_bound(c, *_units(product, c))
+        return (_integer_bound(product, truncated) + rounding) * _OUTWARD
+
+
+def product_bound(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    mu: npt.ArrayLike,
+    nu: npt.ArrayLike,
+    truncated: bool = False,
+) -> _Float:
+    """Bound the whole error of a product that is not known yet, entry by entry.
+
+    Parameters
+    ----------
+    a : array_like of float64, shape (m, k)
+        Left operand, finite.
+    b : array_like of float64, shape (k, n)
+        Right operand, finite.
+    mu : array_like of int, shape (m,)
+        Exponents of the rows of A.
+    nu : array_like of int, shape (n,)
+        Exponents of the columns of B.
+    truncated : bool, optional
+        Integers were rounded toward zero instead of to nearest.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, n)
+        At least ``abs(C - A @ B)``; infinite where the bound overflows.
+
+    Raises
+    ------
+    OptionError
+        If an operand is not finite.
+    ShapeError
+        If shapes do not fit each other.
+
+    Notes
+    -----
+    Proof.  As `error_bound`, but for the last rounding, of ``V = C' * 2**-(mu + nu)``:
+    it errs by u * abs(V) or 2**-1075, and abs(V) is at most `magnitude_bound` plus the
+    first part.
+    """
+    product = _checked(a, b, mu, nu)
+    with np.errstate(all="ignore"):
+        bound = _integer_bound(product, truncated)
+        size = _magnitude_bound(product.rows, product.columns)
+        size += bound
+        bound += np.nextafter(size * (2.0**-53 * _OUTWARD), np.inf)
+        bound *= _OUTWARD
+        return bound
+
+
+def _integer_bound(product: _Product, truncated: bool) -> _Float:
+    """Return the smaller bound of the error of the integers."""
+    bound = _exponent_bound(product, truncated)
+    return np.minimum(bound, _residual_bound(product, truncated), out=bound)
+
+
+def _units(product: _Product, c: npt.ArrayLike) -> tuple[_Int, _Int]:
+    """Return exponents for `rounding_bound`, of all bits only where they matter."""
+
+    def of(count: int | None) -> tuple[_Int, _Int]:
+        rows = -_least_exponents(product.rows.vectors[:, :count])
+        columns = -_least_exponents(product.columns.vectors[:, :count])
+        return np.minimum(product.mu, rows), np.minimum(product.nu, columns)
+
+    # A few entries bound a unit from below: with that, are integers far above 2**53?
+    few = of(_SAMPLE)
+    if np.all(rounding_bound(c, *few) > 0.0):
+        return few
+    return of(None)
 
 
 def conventional_bound(a: npt.ArrayLike, b: npt.ArrayLike) -> _Float:
@@ -339,33 +440,42 @@ def magnitude_bound(a: npt.ArrayLike, b: npt.ArrayLike) -> _Float:
     """
     a, b = _operands(a, b)
     with np.errstate(all="ignore"):
-        columns = np.ascontiguousarray(b.T)
-        bound = _outer(_norm2(a), _norm2(columns))
-        np.minimum(bound, _outer(_norm1(a), _largest(columns)), out=bound)
-        np.minimum(bound, _outer(_largest(a), _norm1(columns)), out=bound)
-        return bound
+        return _magnitude_bound(_Lines(a), _Lines(np.ascontiguousarray(b.T)))
+
+
+def _magnitude_bound(rows: _Lines, columns: _Lines) -> _Float:
+    bound = _outer(rows.norm2, columns.norm2)
+    np.minimum(bound, _outer(rows.norm1, columns.largest), out=bound)
+    np.minimum(bound, _outer(rows.largest, columns.norm1), out=bound)
+    return bound
 
 
 def _exponent_bound(product: _Product, truncated: bool) -> _Float:
     rows, columns, mu, nu = product
-    k = rows.shape[1]
     h = 1.0 if truncated else 0.5
     a_unit = _Scaled(np.full(len(mu), h), -mu)
     b_unit = _Scaled(np.full(len(nu), h), -nu)
-    bound = _outer(a_unit, _norm1(columns)) + _outer(_norm1(rows), b_unit)
-    if k and not truncated:
-        bound += _outer(_Scaled(np.full(len(mu), h * k), -mu), b_unit)
-    return bound * _OUTWARD
+    bound = _outer(a_unit, columns.norm1) + _outer(rows.norm1, b_unit)
+    if rows.k and not truncated:
+        bound += _outer(_Scaled(np.full(len(mu), h * rows.k), -mu), b_unit)
+    bound *= _OUTWARD
+    return bound
 
 
 def _residual_bound(product: _Product, truncated: bool) -> _Float:
     rows, columns, mu, nu = product
-    a_rest = _norm2(_residuals(rows, mu, truncated), -mu)
-    b_rest = _norm2(_residuals(columns, nu, truncated), -nu)
-    bound = _outer(a_rest, _norm2(columns)) + _outer(_norm2(rows), b_rest)
+    a_rest = _norm2_of_residuals(rows.vectors, mu, truncated)
+    b_rest = _norm2_of_residuals(columns.vectors, nu, truncated)
+    bound = _outer(a_rest, columns.norm2) + _outer(rows.norm2, b_rest)
     if not truncated:
         bound += _outer(a_rest, b_rest)
-    return bound * _OUTWARD
+    bound *= _OUTWARD
+    return bound
+
+
+def _norm2_of_residuals(vectors: _Float, exponents: _Int, truncated: bool) -> _Scaled:
+    values, own = _normalised(_residuals(vectors, exponents, truncated))
+    return _norm2(values, own - exponents)
 
 
 def _residuals(vectors: _Float, exponents: _Int, truncated: bool) -> _Float:
@@ -375,12 +485,21 @@ def _residuals(vectors: _Float, exponents: _Int, truncated: bool) -> _Float:
     exact.  Only a subnormal x can differ from ``vectors * 2**exponents``, by 2**-1075
     at most.
     """
-    x = np.ldexp(vectors, exponents[:, np.newaxis])
-    rest = np.abs(x - (np.trunc(x) if truncated else np.rint(x)))
-    size = np.abs(x)
-    inexact = (size < _SMALLEST_NORMAL) & (vectors != 0.0)
-    rest = np.where(inexact, np.nextafter(rest, 1.0), rest)
-    return np.where(size < 2.0**53, rest, 0.0)
+    least, most = exponents.min(initial=0), exponents.max(initial=0)
+    if 0 <= least and most <= _LARGEST_EXPONENT:
+        # Exact unless it overflows: then the difference is not a number, but 0.
+        x = vectors * np.ldexp(1.0, exponents)[:, np.newaxis]
+    else:
+        x = np.ldexp(vectors, exponents[:, np.newaxis])
+    rest = np.trunc(x) if truncated else np.rint(x)
+    np.subtract(x, rest, out=rest)
+    np.abs(rest, out=rest)
+    if not np.isfinite(rest.sum()):
+        rest[~np.isfinite(x)] = 0.0
+    if least < 0:
+        inexact = (np.abs(x) < _SMALLEST_NORMAL) & (vectors != 0.0)
+        rest = np.where(inexact, np.nextafter(rest, 1.0), rest)
+    return rest
 
 
 def _least_exponents(vectors: _Float) -> _Int:
@@ -400,9 +519,14 @@ def _normalised(vectors: _Float) -> tuple[_Float, _Int]:
     The largest value of a vector is at least 1/2; values below 2**-1022 are off by
     up to 2**-1075, which is nothing beside that.
     """
-    largest = np.abs(vectors).max(axis=1, initial=0.0)
+    values = np.abs(vectors)
+    largest = values.max(axis=1, initial=0.0)
     exponents = np.frexp(largest)[1].astype(np.intc)
-    return np.abs(np.ldexp(vectors, -exponents[:, np.newaxis])), exponents
+    if exponents.min(initial=0) >= -_LARGEST_EXPONENT:
+        values *= np.ldexp(1.0, -exponents)[:, np.newaxis]
+    else:
+        values = np.ldexp(values, -exponents[:, np.newaxis])
+    return values, exponents
 
 
 def _outward(k: int) -> float:
@@ -410,27 +534,23 @@ def _outward(k: int) -> float:
     return 1.0 + (k + 8) * 2.0**-52
 
 
-def _norm1(vectors: _Float) -> _Scaled:
-    """Return the 1-norms, rounded up."""
-    values, exponents = _normalised(vectors)
-    return _Scaled(values.sum(axis=1) * _outward(vectors.shape[1]), exponents)
-
-
-def _largest(vectors: _Float) -> _Scaled:
-    """Return the largest magnitudes, rounded up."""
-    values, exponents = _normalised(vectors)
-    return _Scaled(values.max(axis=1, initial=0.0), exponents)
-
-
-def _norm2(vectors: _Float, exponents: _Int | None = None) -> _Scaled:
-    """Return the 2-norms of ``vectors * 2**exponents``, rounded up."""
-    values, own = _normalised(vectors)
-    squares = np.square(values).sum(axis=1) * _outward(vectors.shape[1])
-    return _Scaled(np.sqrt(squares), own if exponents is None else own + exponents)
+def _norm2(values: _Float, exponents: _Int) -> _Scaled:
+    """Return the 2-norms of ``values * 2**exponents``, rounded up."""
+    squares = np.einsum("ij,ij->i", values, values) * _outward(values.shape[1])
+    return _Scaled(np.sqrt(squares), exponents)
 
 
 def _outer(left: _Scaled, right: _Scaled) -> _Float:
     """Return the products of all pairs, rounded up; a zero factor gives zero."""
+    near = all(
+        np.abs(x.exponent).max(initial=0) <= _PLAIN_EXPONENT for x in (left, right)
+    )
+    if near:
+        # Nothing here is subnormal: the factor covers every rounding.
+        plain = (np.ldexp(x.value, x.exponent) for x in (left, right))
+        bound = np.multiply.outer(*plain)
+        bound *= _OUTWARD
+        return np.asarray(bound)
     values = np.multiply.outer(left.value, right.value)
     exponents = np.add.outer(left.exponent, right.exponent)
     bound = np.nextafter(np.ldexp(values * _OUTWARD, exponents), np.inf)
@@ -465,7 +585,7 @@ def _checked(
         raise _shape_error("mu", mu.shape, f"A has {a.shape[0]} rows")
     if nu.shape != b.shape[1:]:
         raise _shape_error("nu", nu.shape, f"B has {b.shape[1]} columns")
-    return _Product(a, np.ascontiguousarray(b.T), mu, nu)
+    return _Product(_Lines(a), _Lines(np.ascontiguousarray(b.T)), mu, nu)
 
 
 def _shape_error(argument: str, shape: tuple[int, ...], limit: str) -> ShapeError:

@@ -163,9 +163,7 @@ def _of_moduli(
     mu, nu = mu[0] - shift, nu[0] + shift
     if c is not None:
         return bounds.error_bound(a, b, c, mu, nu)
-    before = _before_rounding(a, b, mu, nu)
-    size = bounds.magnitude_bound(a, b) + before
-    return _upwards(before + _of_rounding(size))
+    return bounds.product_bound(a, b, mu, nu)
 
 
 def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
