@@ -21,6 +21,7 @@ from np_ozaki.errors import (
 )
 from np_ozaki.functions import error_bound, matmul
 from np_ozaki.gemm import DoubleDouble
+from np_ozaki.planning import Plan, plan
 from np_ozaki.report import info, reset_stats, stats
 from np_ozaki.scope import disable, disabled, enable, enabled
 from np_ozaki.stats import CallInfo, RouteStats, Stats
@@ -39,6 +40,7 @@ __all__ = [
     "OzakiError",
     "OzakiWarning",
     "PerformanceWarning",
+    "Plan",
     "PrecisionError",
     "RouteStats",
     "RouteWarning",
@@ -53,6 +55,7 @@ __all__ = [
     "info",
     "last_call",
     "matmul",
+    "plan",
     "reset_stats",
     "stats",
 ]

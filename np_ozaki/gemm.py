@@ -22,12 +22,14 @@ from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
 __all__ = [
     "DoubleDouble",
+    "engine_of",
     "error_bound_arrays",
     "matmul_arrays",
     "min_flops",
     "native_reason",
     "product",
     "signal",
+    "too_small",
 ]
 
 Array = NDArray[np.float64]
@@ -52,8 +54,19 @@ class DoubleDouble(NamedTuple):
 _NO_OUTCOME = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
 
 
-def _engine(options: Options) -> Engine:
-    """Return the engine of options that are not native."""
+def engine_of(options: Options) -> Engine:
+    """Return the engine of options that are not native.
+
+    Parameters
+    ----------
+    options : Options
+        The scope's or the call's.
+
+    Returns
+    -------
+    Engine
+        The only one of its kind in this process.
+    """
     if choice.resolve(options) == "cuda":
         return choice.cuda_engine()
     return choice.cpu_engine()
@@ -99,8 +112,21 @@ def native_reason(options: Options) -> str | None:
     return None
 
 
-def _too_small(options: Options, m: int, n: int, k: int) -> str | None:
-    """Return why a product is predicted to be faster natively, or None."""
+def too_small(options: Options, m: int, n: int, k: int) -> str | None:
+    """Return why a product is predicted to be faster natively, or None.
+
+    Parameters
+    ----------
+    options : Options
+        The scope's or the call's.
+    m, n, k : int
+        Size of one matrix product.
+
+    Returns
+    -------
+    str or None
+        Reason for the counters.
+    """
     if options.strategy == "performant" and flops(m, n, k) < CUDA_MIN_FLOPS:
         return 'strategy="performant": too small to gain from the GPU'
     return None
@@ -147,7 +173,7 @@ def product(
     """
     batch, m, n = out.shape
     k = a.shape[2]
-    reason = native_reason(options) or _too_small(options, m, n, k)
+    reason = native_reason(options) or too_small(options, m, n, k)
     if reason is not None and low is None:
         with hooks.unrouted():
             np.matmul(a, b, out=out)
@@ -158,7 +184,7 @@ def product(
         if counted:
             context.record(info)
         return info, _NO_OUTCOME
-    engine = _engine(options)
+    engine = engine_of(options)
     alone = a.shape[0] == b.shape[0] == 1 < batch
     results = [x for x in (out, low, bound) if x is not None]
     if alone:

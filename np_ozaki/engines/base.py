@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Balanced", "Engine", "Outcome", "Scheme", "Target"]
+__all__ = ["Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
 
 Array = NDArray[np.float64]
 Exponents = NDArray[np.int64]
@@ -90,6 +90,25 @@ class Outcome:
     missing_bits: Exponents | None = None
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut, before anything runs.
+
+    Attributes
+    ----------
+    num_gemms : int
+        Matrix products of the operands' size.
+    tiles : int
+        Tiles of all matrices of the batch.
+    workspace_bytes : int
+        Largest workspace in use at a time.
+    """
+
+    num_gemms: int
+    tiles: int
+    workspace_bytes: int
+
+
 class Engine(Protocol):
     """An engine of the contract.
 
@@ -142,6 +161,18 @@ class Engine(Protocol):
         CheckError names the first tile that does not keep them; not for scaling
         "legacy", whose C' is defined modulo P only.
         """
+        ...
+
+    def cut(
+        self,
+        size: tuple[int, int, int, int],
+        scheme: Scheme,
+        *,
+        certified: bool,
+        checked: bool,
+        workspace_bytes: int | None,
+    ) -> Cut:
+        """Return how a product of (batch, m, n, k) would be cut."""
         ...
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:

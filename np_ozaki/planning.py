@@ -1,0 +1,222 @@
+"""What a product would take, before anything runs."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import SupportsIndex
+
+from np_ozaki import context
+from np_ozaki.config import Check, EngineName, Options, Precision, Scaling
+from np_ozaki.engines import choice
+from np_ozaki.engines.base import Scheme
+from np_ozaki.errors import OperandTypeError, OptionError, refusal
+from np_ozaki.gemm import engine_of, min_flops, native_reason, too_small
+from np_ozaki.numerics import budget
+from np_ozaki.precision import goal
+from np_ozaki.tiling import flops
+
+__all__ = ["Plan", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a product of (m, k) and (k, n) matrices takes.
+
+    Attributes
+    ----------
+    engine : str
+        Who multiplies: "cpu", "cuda" or "native".
+    batch, m, n, k : int
+        Size.
+    scaling : str or None
+        Rule of the scaling exponents; None for native.
+    num_moduli : int or None
+        N that is tried first; "auto" and tolerances take fewer for entries of few bits
+        and more for entries of wide range.  None for native, and for "exact", where
+        the entries decide.
+    bits : float or None
+        Bits that an entry of a row of k equal entries keeps; float64 has 53.
+    relative_error : float or None
+        Largest error of C before its one rounding, relative to the product of the
+        norms of row and column, that N moduli guarantee for any operands.
+    num_gemms : int or None
+        Matrix products of this size that the engine makes: INT8 on a GPU, one a modulus
+        and one for a certificate; FP64 on the CPU engine, which is why a product there
+        costs at least so many native ones.
+    tiles : int or None
+        Tiles that it is cut to.
+    workspace_bytes : int or None
+        Largest workspace in use at a time.
+    scope : str
+        What a scope with these options would do: "routed", or why it would not.
+    """
+
+    engine: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    scaling: str | None
+    num_moduli: int | None
+    bits: float | None
+    relative_error: float | None
+    num_gemms: int | None
+    tiles: int | None
+    workspace_bytes: int | None
+    scope: str
+
+    @property
+    def flops(self) -> int:
+        """2 m n k times the batch: the operations of one conventional product."""
+        return self.batch * flops(self.m, self.n, self.k)
+
+    @property
+    def gemm_operations(self) -> int | None:
+        """Operations of all the engine's matrix products, multiplied and added."""
+        return None if self.num_gemms is None else self.num_gemms * self.flops
+
+    def __str__(self) -> str:
+        """Return a line for each thing that is known."""
+        size = f"{self.m} x {self.k} by {self.k} x {self.n}"
+        lines = [f"product    {self.batch} of {size}", f"engine     {self.engine}"]
+        if self.num_moduli is not None:
+            lines.append(f"moduli     {self.num_moduli}, scaling {self.scaling}")
+            lines.append(
+                f"accuracy   {self.bits:.1f} bits an entry, at most "
+                f"{self.relative_error:.1e} of the norms' product before one rounding"
+            )
+        elif self.engine != "native":
+            lines.append("moduli     as many as the entries take to be exact")
+        if self.gemm_operations is not None and self.workspace_bytes is not None:
+            kind = "INT8" if self.engine == "cuda" else "FP64"
+            lines.append(
+                f"products   {self.num_gemms} in {kind}, "
+                f"{self.gemm_operations / 1e9:.3g} G operations "
+                f"(one conventional: {self.flops / 1e9:.3g})"
+            )
+            megabytes = self.workspace_bytes / 1e6
+            lines.append(f"workspace  {megabytes:.3g} MB in {self.tiles} tiles")
+        lines.append(f"a scope    {self.scope}")
+        return "\n".join(lines)
+
+
+def plan(
+    m: SupportsIndex,
+    n: SupportsIndex,
+    k: SupportsIndex,
+    *,
+    batch: SupportsIndex = 1,
+    precision: Precision | None = None,
+    scaling: Scaling | None = None,
+    engine: EngineName | None = None,
+    workspace_bytes: int | None = None,
+    check: Check | None = None,
+) -> Plan:
+    """Return what a product of (m, k) and (k, n) matrices would take.
+
+    Nothing is multiplied and no memory is reserved; ``engine="auto"`` looks for a GPU.
+    Options that are not given come from the active scope and the environment, as for
+    `matmul`.
+
+    Parameters
+    ----------
+    m, n, k : int
+        Rows of A, columns of B, inner length; 0 or more.
+    batch : int, optional
+        So many products.
+    precision, scaling, engine, workspace_bytes, check : optional
+        As for `matmul`.
+
+    Returns
+    -------
+    Plan
+        Engine, moduli, accuracy, products, memory.
+
+    Raises
+    ------
+    OptionError
+        A length is negative, or an option out of range.
+    OperandTypeError
+        A length is no integer.
+    EngineUnavailableError
+        ``engine="cuda"`` without CuPy or a GPU for it.
+
+    See Also
+    --------
+    error_bound : what given operands may err by.
+
+    Examples
+    --------
+    >>> import np_ozaki
+    >>> np_ozaki.plan(1000, 1000, 1000, precision=15, engine="cpu").num_gemms
+    5
+    """
+    size = tuple(
+        _length(name, value)
+        for name, value in (("batch", batch), ("m", m), ("n", n), ("k", k))
+    )
+    options = context.default_options().with_changes(
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        workspace_bytes=workspace_bytes,
+        check=check,
+    )
+    count, rows, columns, inner = size
+    scope = _scope(options, rows, columns, inner)
+    reason = native_reason(options) or too_small(options, rows, columns, inner)
+    if reason is not None:
+        return Plan("native", *size, *[None] * 7, scope)
+    name = choice.resolve(options)
+    if options.precision == "exact":
+        return Plan(name, *size, options.scaling, *[None] * 6, scope)
+    certified = not isinstance(options.precision, Integral)
+    num_moduli = options.precision
+    if certified:
+        _, num_moduli = goal(options, max(1, inner), False)
+    scheme = Scheme(int(num_moduli), options.scaling)
+    cut = engine_of(options).cut(
+        (count, rows, columns, inner),
+        scheme,
+        certified=certified and options.scaling != "legacy",
+        checked=bool(options.check),
+        workspace_bytes=options.workspace_bytes,
+    )
+    return Plan(
+        name,
+        *size,
+        options.scaling,
+        scheme.num_moduli,
+        budget.effective_bits(scheme.num_moduli, max(1, inner)),
+        None
+        if options.scaling == "legacy"
+        else budget.relative_error_bound(scheme.num_moduli, max(1, inner)),
+        cut.num_gemms,
+        cut.tiles,
+        cut.workspace_bytes,
+        scope,
+    )
+
+
+def _length(name: str, value: SupportsIndex) -> int:
+    try:
+        length = operator.index(value)
+    except TypeError:
+        limit = f"must be an int, not {type(value).__name__}"
+        raise OperandTypeError(refusal(name, value, limit, "pass a length")) from None
+    if length < 0:
+        raise OptionError(refusal(name, value, "must be 0 or more", "pass a length"))
+    return length
+
+
+def _scope(options: Options, m: int, n: int, k: int) -> str:
+    """Return what a scope would do with such a product."""
+    reason = native_reason(options) or too_small(options, m, n, k)
+    if reason is not None:
+        return reason
+    least = min_flops(options)
+    if flops(m, n, k) < least:
+        return f"too small: min_flops is {least}"
+    return "routed"
