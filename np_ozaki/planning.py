@@ -83,12 +83,14 @@ class Plan:
         lines = [f"product    {self.batch} of {size}", f"engine     {self.engine}"]
         if self.num_moduli is not None:
             lines.append(f"moduli     {self.num_moduli}, scaling {self.scaling}")
-            lines.append(
-                f"accuracy   {self.bits:.1f} bits an entry, at most "
-                f"{self.relative_error:.1e} of the norms' product before one rounding"
-            )
+            lines.append(f"accuracy   {self.bits:.1f} bits an entry")
         elif self.engine != "native":
             lines.append("moduli     as many as the entries take to be exact")
+        if self.relative_error is not None:
+            lines[-1] += (
+                f", off by at most {self.relative_error:.1e} of row's norm times "
+                "column's, and one rounding"
+            )
         if self.gemm_operations is not None and self.workspace_bytes is not None:
             kind = "INT8" if self.engine == "cuda" else "FP64"
             lines.append(

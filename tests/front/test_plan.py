@@ -1,0 +1,100 @@
+"""np_ozaki.plan: what is foretold is what happens."""
+
+import numpy as np
+import pytest
+
+import np_ozaki
+from np_ozaki.engines import cpu
+
+SIZES = ((1, 300, 200, 100), (5, 40, 30, 20), (1, 700, 30, 2000), (3, 1, 1, 1))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"precision": 15}, {"precision": 30, "scaling": "accurate"}, {"check": True}],
+)
+@pytest.mark.parametrize("workspace", [None, 4 << 20])
+def test_tiles_and_memory_are_those_of_the_product(size, options, workspace):
+    batch, m, n, k = size
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((batch, m, k)), rng.standard_normal((batch, k, n))
+    options = {**options, "engine": "cpu", "workspace_bytes": workspace}
+    plan = np_ozaki.plan(m, n, k, batch=batch, **options)
+    _, info = np_ozaki.matmul(a, b, return_info=True, **options)
+    assert (plan.batch, plan.m, plan.n, plan.k) == size
+    assert (plan.engine, plan.flops) == (info.engine, info.flops)
+    assert (plan.num_moduli, plan.scaling) == (info.num_moduli, info.scaling)
+    assert (plan.tiles, plan.workspace_bytes) == (info.tiles, info.workspace_bytes)
+
+
+def test_products_are_counted(monkeypatch):
+    seen = []
+    right = cpu.CpuEngine.residue_gemm
+
+    def residue_gemm(engine, left, planes, out):
+        seen.append(len(out))
+        right(engine, left, planes, out)
+
+    monkeypatch.setattr(cpu.CpuEngine, "residue_gemm", residue_gemm)
+    x = np.random.default_rng(0).standard_normal((70, 70))
+    for precision in (2, 10, 15, 49):
+        seen.clear()
+        plan = np_ozaki.plan(70, 70, 70, precision=precision, engine="cpu")
+        np_ozaki.matmul(x, x, precision=precision, engine="cpu")
+        assert seen == [plan.num_gemms] * plan.tiles
+        assert plan.gemm_operations == plan.num_gemms * 2 * 70**3
+
+
+def test_accuracy():
+    plan = np_ozaki.plan(10, 10, 1024, precision=15, engine="cpu")
+    assert 53 < plan.bits < 54
+    assert 1e-16 < plan.relative_error < 2e-16
+    assert np_ozaki.plan(10, 10, 1024, precision=1e-6, engine="cpu").num_moduli < 10
+    legacy = np_ozaki.plan(10, 10, 1024, scaling="legacy", engine="cpu")
+    assert legacy.relative_error is None
+    assert "legacy" in str(legacy)
+
+
+def test_exact_depends_on_the_entries():
+    plan = np_ozaki.plan(10, 10, 10, precision="exact", engine="cpu")
+    assert plan.num_moduli is plan.num_gemms is plan.gemm_operations is None
+    assert "as many as" in str(plan)
+
+
+def test_scopes():
+    assert np_ozaki.plan(300, 300, 300, engine="cpu").scope == "routed"
+    assert "min_flops" in np_ozaki.plan(100, 100, 100, engine="cpu").scope
+    with np_ozaki.enabled(engine="cpu", min_flops=0):
+        assert np_ozaki.plan(100, 100, 100).scope == "routed"
+    with np_ozaki.enabled(engine="cpu", strategy="performant"):
+        plan = np_ozaki.plan(3000, 3000, 3000)
+    assert plan.engine == "native"
+    assert "performant" in plan.scope
+    plan = np_ozaki.plan(3000, 3000, 3000, engine="native")
+    assert (plan.engine, plan.num_moduli) == ("native", None)
+    assert "native" in str(plan)
+
+
+@pytest.mark.parametrize("size", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
+def test_empty_products(size):
+    plan = np_ozaki.plan(*size, engine="cpu")
+    assert (plan.tiles, plan.workspace_bytes) == (0, 0)
+    assert plan.flops == plan.gemm_operations == 0
+
+
+def test_huge_products_can_be_planned():
+    plan = np_ozaki.plan(10**6, 10**6, 10**6, engine="cpu")
+    assert plan.workspace_bytes <= 1 << 30
+    assert plan.tiles > 1
+    assert "e+" in str(plan)
+
+
+def test_lengths():
+    assert np_ozaki.plan(np.int64(3), np.int32(4), 5, engine="cpu").k == 5
+    with pytest.raises(np_ozaki.OperandTypeError, match="m="):
+        np_ozaki.plan(1.5, 2, 2)
+    with pytest.raises(np_ozaki.OptionError, match="k=-1"):
+        np_ozaki.plan(2, 2, -1)
+    with pytest.raises(np_ozaki.OptionError, match="batch=-1"):
+        np_ozaki.plan(2, 2, 2, batch=-1)
