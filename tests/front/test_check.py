@@ -109,7 +109,7 @@ def test_rebalanced_products_are_checked(monkeypatch):
     d = np.ldexp(1.0, rng.integers(-80, 80, 40))
     a, b = rng.standard_normal((6, 40)) * d, rng.standard_normal((40, 5)) / d[:, None]
     batch = np.stack([rng.standard_normal((6, 40)), a])
-    c, info = checked(batch, np.stack([rng.standard_normal((40, 5)), b]), check=True)
+    _, info = checked(batch, np.stack([rng.standard_normal((40, 5)), b]), check=True)
     assert info.rebalanced
     assert info.checked
     fault = Fault(monkeypatch, calls=())
@@ -189,5 +189,5 @@ def test_the_environment(text, value):
 
 
 def test_the_environment_names_the_variable():
-    with pytest.raises(np_ozaki.OptionError, match="NP_OZAKI_CHECK.*recompute"):
+    with pytest.raises(np_ozaki.OptionError, match=r"NP_OZAKI_CHECK.*recompute"):
         read_config({"NP_OZAKI_CHECK": "maybe"})
