@@ -390,6 +390,7 @@ class CpuEngine(CpuStages):
                 Operand.of(left, largest_a, exponents[0]),
                 Operand.of(right, largest_b, exponents[1]),
                 job.system,
+                job.tiles.m,
             )
         count = 0
         for i, j, products in self._products(left, right, exponents, job):

@@ -1,13 +1,13 @@
 """Checksums of the CPU engine: both sides of the identities in `checksum`, on FP64.
 
 Everything is a matrix of integers times a few vectors.  The integers are cut to pieces
-of at most 30 bits, the vectors to pieces of at most 11, so that FP64 products of whole
-blocks are exact in any order:
+of at most 2^28.  A block with sums of `length` terms leaves
 
-    2^29 2^10 2^14 = 2^53    for A' and B', whose vectors have balanced pieces,
-    2^27 2^9  2^14 = 2^50    for the terms of C', with pieces of weights.
+    r = 53 - 28 - ceil(log2(length))
 
-Only such sums, one a line and pair of pieces, are ever reduced modulo q.
+bits to the pieces of the vectors: 18 where a block has 128 entries a side, so that a
+weight is one piece, and 11 in the longest.  So FP64 products of blocks are exact in any
+order, and only such sums, one a line and pair of pieces, are ever reduced modulo q.
 """
 
 from __future__ import annotations
@@ -42,18 +42,30 @@ __all__ = ["Checks", "Operand", "Tally", "square_blocks"]
 Array = NDArray[np.float64]
 
 _BITS = PRIME.bit_length()
-_OPERAND_BITS = 30
+_PIECE = 28
+"""Pieces are at most 2^28."""
+
+_OPERAND_BITS = 29
 _TERM_BITS = 27
 _TERM_PIECES = 2
 """Terms of C' are below 2^54 (the head), their upper pieces at most 2^27."""
 
-_WEIGHT_PIECE_BITS = 9
-_VECTOR_PIECE_BITS = 11
 _LARGEST_SUM = 2.0**53
 _ADDITIONS = 1 << 9
 """Sums of a block that fit int64 beside a remainder: 2^9 2^53 + 2^61 < 2^63."""
 
+_TILES_AT_A_TIME = 8
 _SIDE = 128
+_SERIAL = 1 << 13
+"""Entries of a matrix that OpenBLAS multiplies by one vector without its threads, which
+would wait for each other beside those of the pass."""
+
+
+def _sides(shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Return the most rows and columns of a block of `square_blocks`."""
+    _, rows, columns = shape
+    wide = min(columns, max(_SIDE, BLOCK_ELEMENTS // rows))
+    return min(rows, max(1, BLOCK_ELEMENTS // wide)), wide
 
 
 def square_blocks(shape: tuple[int, int, int]) -> list[Block]:
@@ -72,8 +84,7 @@ def square_blocks(shape: tuple[int, int, int]) -> list[Block]:
         Disjoint, covering everything, of at most `BLOCK_ELEMENTS` entries.
     """
     batch, rows, columns = shape
-    wide = min(columns, max(_SIDE, BLOCK_ELEMENTS // rows))
-    tall = min(rows, max(1, BLOCK_ELEMENTS // wide))
+    tall, wide = _sides(shape)
     deep = max(1, BLOCK_ELEMENTS // (rows * columns))
     return [
         (h, i, j)
@@ -99,25 +110,51 @@ def _times_power(x: Sums, exponent: int) -> Sums:
     return upper | (x >> np.uint64(_BITS - turn))
 
 
-def _vector_pieces(x: Sums) -> Array:
-    """Cut x < q to balanced pieces of 11 bits, on a new last axis, lowest first."""
+def _room(length: int) -> int:
+    """Return the bits r of pieces of a vector in sums of `length` terms."""
+    return 53 - _PIECE - (length - 1).bit_length()
+
+
+def _vector_pieces(x: NDArray[Any], size: int, bits: int) -> Array:
+    """Cut integers from 0 to 2^size - 1 to pieces, on a new last axis, lowest first.
+
+    The highest piece takes what is left, at most 2^bits; the others are balanced.
+    """
     rest = x.astype(np.int64)
     pieces = []
-    half = 1 << (_VECTOR_PIECE_BITS - 1)
-    for _ in range(-(-_BITS // _VECTOR_PIECE_BITS)):
-        upper = (rest + half) >> _VECTOR_PIECE_BITS
-        pieces.append(rest - (upper << _VECTOR_PIECE_BITS))
+    for _ in range(-(-size // bits) - 1):
+        upper = (rest + (1 << (bits - 1))) >> bits
+        pieces.append(rest - (upper << bits))
         rest = upper
-    return np.stack(pieces, axis=-1).astype(np.float64)
+    return np.asarray(np.stack([*pieces, rest], axis=-1), dtype=np.float64)
 
 
-def _weight_pieces(count: int, *, left: bool) -> Array:
-    """Return the weights of `count` lines as (count, 2) pieces of 9 bits."""
-    upper, lower = np.divmod(weights(count, left=left), 1 << _WEIGHT_PIECE_BITS)
-    return np.stack((lower, upper), axis=-1).astype(np.float64)
+def _weight_pieces(count: int, bits: int, *, left: bool) -> Array:
+    """Return the weights of `count` lines, (count, pieces)."""
+    return _vector_pieces(weights(count, left=left), WEIGHT_BITS, bits)
 
 
-_WEIGHT_PIECES = -(-WEIGHT_BITS // _WEIGHT_PIECE_BITS)
+def _serial_rows(pieces: Array, vectors: int) -> list[slice]:
+    """Return ranges of rows to be multiplied by `vectors` vectors, one at a time."""
+    rows, columns = pieces.shape[-2:]
+    return ranges(rows, _SERIAL // columns if vectors == 1 else rows)
+
+
+def _times_vector(pieces: Array, vector: Array, out: Array) -> None:
+    """Write pieces (..., rows, columns) times vector (..., columns, vectors)."""
+    for some in _serial_rows(pieces, vector.shape[-1]):
+        np.matmul(pieces[..., some, :], vector, out=out[..., some, :])
+
+
+def _weighted_rows(weight: Array, pieces: Array) -> Array:
+    """Return (..., columns, vectors) sums of rows times weight (rows, vectors)."""
+    first, *others = (
+        np.matmul(weight[some].T, pieces[..., some, :])
+        for some in _serial_rows(pieces, weight.shape[1])
+    )
+    for part in others:
+        first += part
+    return first.swapaxes(-1, -2)
 
 
 def _cut(whole: Array, bits: int, pieces: Array) -> None:
@@ -125,16 +162,17 @@ def _cut(whole: Array, bits: int, pieces: Array) -> None:
 
     pieces[0] may be `whole` itself.  All but the highest are balanced.
     """
-    rest = pieces[0]
-    if rest is not whole:
-        np.copyto(rest, whole)
+    lowest = pieces[0]
+    if len(pieces) == 1 and lowest is not whole:
+        np.copyto(lowest, whole)
     for i in range(len(pieces) - 1, 0, -1):
         # The last place of the anchor is 2^(bits i), for entries below half of it.
         anchor = 1.5 * 2.0 ** (52 + bits * i)
         upper = pieces[i]
-        np.add(rest, anchor, out=upper)
+        np.add(whole, anchor, out=upper)
         upper -= anchor
-        rest -= upper
+        np.subtract(whole, upper, out=lowest)
+        whole = lowest
 
 
 class _Accumulator:
@@ -207,7 +245,7 @@ class Operand:
     exponents : (batch, lines) ndarray of int64
         mu or nu.
     pieces : int
-        Pieces of 30 bits that hold every entry.
+        Pieces of 29 bits that hold every entry.
     """
 
     lines: Lines
@@ -218,7 +256,7 @@ class Operand:
     def of(cls, lines: Lines, largest: Array, exponents: Exponents) -> Operand:
         """Return an operand whose lines have these largest magnitudes."""
         bits = np.where(largest > 0, largest_exponents(largest) + 1 + exponents, 0)
-        # |A'| is at most 2^bits, and balanced pieces hold 2^(30 pieces - 1).
+        # |A'| is at most 2^bits, and balanced pieces hold 2^(29 pieces - 1).
         most = int(np.maximum.reduce(bits, axis=None, initial=0))
         return cls(lines, exponents, most // _OPERAND_BITS + 1)
 
@@ -228,6 +266,18 @@ class Operand:
         part = x[:, chosen] if along else x[:, :, chosen]
         lines = Lines(part, along, self.lines.threads)
         return Operand(lines, self.exponents[:, chosen], self.pieces)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Batch, lines, k."""
+        batch, rows, columns = self.lines.x.shape
+        return (batch, rows, columns) if self.lines.along else (batch, columns, rows)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The most lines and inner indices of a block."""
+        tall, wide = _sides(self.lines.x.shape)
+        return (tall, wide) if self.lines.along else (wide, tall)
 
     @property
     def grid(self) -> list[int]:
@@ -270,18 +320,16 @@ class _Across:
     """
 
     def __init__(self, operand: Operand, *, left: bool) -> None:
-        x, along = operand.lines.x, operand.lines.along
-        batch, count = operand.lines.shape
-        self._weights = _weight_pieces(count, left=left).T
-        shape = (operand.pieces, batch, x.shape[2 if along else 1], _WEIGHT_PIECES)
-        grid = operand.grid
-        self._sums = _Accumulator(shape, grid, grid, _WEIGHT_PIECE_BITS)
+        batch, count, k = operand.shape
+        bits = _room(operand.sides[0])
+        self._weights = _weight_pieces(count, bits, left=left)
+        shape = (operand.pieces, batch, k, self._weights.shape[1])
+        self._sums = _Accumulator(shape, operand.grid, operand.grid, bits)
 
     def add(self, where: Block, pieces: Array) -> None:
         """Add one block, (pieces, batch, lines, k)."""
         batch, lines, inner = where
-        part = np.matmul(self._weights[:, lines], pieces)
-        self._sums.add(batch, inner, part.swapaxes(-1, -2))
+        self._sums.add(batch, inner, _weighted_rows(self._weights[lines], pieces))
 
     def modulo(self) -> Sums:
         """Return the sums, once all blocks were added."""
@@ -300,13 +348,13 @@ class _Along:
     """
 
     def __init__(self, operand: Operand, vector: Sums) -> None:
-        batch, count = operand.lines.shape
-        self._vector = _vector_pieces(vector)
+        batch, count, _ = operand.shape
+        bits = _room(operand.sides[1])
+        self._vector = _vector_pieces(vector, _BITS, bits)
         self._one_matrix = batch == 1
         batch = max(batch, len(vector))
         shape = (operand.pieces, batch, count, self._vector.shape[2])
-        grid = operand.grid
-        self._sums = _Accumulator(shape, grid, grid, _VECTOR_PIECE_BITS)
+        self._sums = _Accumulator(shape, operand.grid, operand.grid, bits)
 
     def add(self, where: Block, pieces: Array) -> None:
         """Add one block, (pieces, batch, lines, k)."""
@@ -345,20 +393,24 @@ class Tally:
         ]
         grid = [_TERM_BITS * i for _ in powers for i in range(_TERM_PIECES)]
         self.blocks = square_blocks(shape)
-        self._w = _weight_pieces(rows, left=True)
-        self._v = _weight_pieces(columns, left=False)
+        tall, wide = _sides(shape)
+        self._w = _weight_pieces(rows, _room(tall), left=True)
+        self._v = _weight_pieces(columns, _room(wide), left=False)
         count = len(grid)
-        self._rows, self._columns = (
-            _Accumulator(
-                (count, batch, lines, _WEIGHT_PIECES),
-                exponents,
-                grid,
-                _WEIGHT_PIECE_BITS,
-            )
-            for lines in (rows, columns)
+        self._rows = _Accumulator(
+            (count, batch, rows, self._v.shape[1]), exponents, grid, _room(wide)
+        )
+        self._columns = _Accumulator(
+            (count, batch, columns, self._w.shape[1]), exponents, grid, _room(tall)
         )
 
-    def add(self, block: Block, limbs: list[Array], head: Array | None) -> None:
+    def scratch(self) -> Array:
+        """Return a buffer for `add`, one for each thread."""
+        return np.empty((_TERM_PIECES, BLOCK_ELEMENTS))
+
+    def add(
+        self, block: Block, limbs: list[Array], head: Array | None, scratch: Array
+    ) -> None:
         """Add C' = sum limbs_i 2^(30 i) + head 2^s of one block.
 
         Terms are made integers in place: whatever the caller does with them next, it
@@ -366,17 +418,20 @@ class Tally:
         """
         terms = limbs if head is None else [*limbs, head]
         matrices, rows, columns = block
-        w, v = self._w[rows].T, self._v[columns]
-        batch, height, width = terms[0].shape
-        pieces = np.empty((_TERM_PIECES, batch, height, width))
-        parts: tuple[list[Array], list[Array]] = ([], [])
-        for term in terms:
+        w, v = self._w[rows], self._v[columns]
+        shape = terms[0].shape
+        pieces = scratch[:, : terms[0].size].reshape(_TERM_PIECES, *shape)
+        count = _TERM_PIECES * len(terms)
+        along = np.empty((count, *shape[:2], v.shape[1]))
+        across = np.empty((count, shape[0], shape[2], w.shape[1]))
+        for i, term in enumerate(terms):
             np.rint(term, out=term)
             _cut(term, _TERM_BITS, pieces)
-            parts[0].append(np.matmul(pieces, v))
-            parts[1].append(np.matmul(w, pieces).swapaxes(-1, -2))
-        self._rows.add(matrices, rows, np.concatenate(parts[0]))
-        self._columns.add(matrices, columns, np.concatenate(parts[1]))
+            place = slice(_TERM_PIECES * i, _TERM_PIECES * (i + 1))
+            _times_vector(pieces, v, along[place])
+            across[place] = _weighted_rows(w, pieces)
+        self._rows.add(matrices, rows, along)
+        self._columns.add(matrices, columns, across)
 
     def sums(
         self,
@@ -395,18 +450,27 @@ def _pair(side: Sums, tally: tuple[Sums, NDArray[np.bool_]]) -> tuple[Sums, Sums
 class Checks:
     """The checksums of a part of a batch, tile by tile.
 
+    Sums of A' and B' that tiles share are kept: x = B' v while tiles of the same
+    columns follow each other, z = w A' and z B' for a few tiles of rows.
+
     Parameters
     ----------
     a, b : Operand
         Rows of A and columns of B.
     system : ResidueSystem
         As for the product.
+    tall : int
+        Rows of a tile.
     """
 
-    def __init__(self, a: Operand, b: Operand, system: ResidueSystem) -> None:
-        self._a, self._b, self._system = a, b, system
-        self._columns: slice | None = None
-        self._x: Any = None
+    def __init__(
+        self, a: Operand, b: Operand, system: ResidueSystem, tall: int
+    ) -> None:
+        self._a, self._b, self._system, self._tall = a, b, system, tall
+        self._columns = slice(0)
+        self._x: Sums = np.zeros((1, 0), dtype=np.uint64)
+        self._z: dict[int, Sums] = {}
+        self._of_columns: dict[int, Sums] = {}
 
     def tally(self, batch: int, rows: slice, columns: slice) -> Tally:
         """Return what takes the integers of one tile."""
@@ -425,21 +489,36 @@ class Checks:
         rows, columns : slice
             The tile.
         """
-        a, b = self._a.part(rows), self._b.part(columns)
-        if columns != self._columns:
-            # Tiles of the same columns follow each other.
-            x = _Across(b, left=False)
-            b.visit(x)
-            self._columns, self._x = columns, x.modulo()
-        z, of_rows = _Across(a, left=True), _Along(a, self._x)
-        a.visit(z, of_rows)
-        of_columns = _Along(b, z.modulo())
-        b.visit(of_columns)
+        self._prepare(rows.start, columns)
+        a = self._a.part(rows)
+        of_rows = _Along(a, self._x)
+        a.visit(of_rows)
         found_rows, found_columns = tally.sums()
         return TileSums(
             batch,
             rows,
             columns,
             _pair(of_rows.modulo(), found_rows),
-            _pair(of_columns.modulo(), found_columns),
+            _pair(self._of_columns[rows.start], found_columns),
         )
+
+    def _prepare(self, start: int, columns: slice) -> None:
+        """Make x, z and z B' of a tile, with those of the tiles below it."""
+        if start not in self._z:
+            self._z = {}
+            starts = range(start, self._a.shape[1], self._tall)
+            for i in starts[:_TILES_AT_A_TIME]:
+                a = self._a.part(slice(i, i + self._tall))
+                z = _Across(a, left=True)
+                a.visit(z)
+                self._z[i] = z.modulo()
+            self._of_columns = {}
+        moved = columns != self._columns
+        if moved or start not in self._of_columns:
+            b = self._b.part(columns)
+            x = _Across(b, left=False) if moved else None
+            of_columns = {i: _Along(b, z) for i, z in self._z.items()}
+            b.visit(*(() if x is None else (x,)), *of_columns.values())
+            self._of_columns = {i: y.modulo() for i, y in of_columns.items()}
+            if x is not None:
+                self._columns, self._x = columns, x.modulo()

@@ -219,11 +219,12 @@ def reconstruct(
 
     def work(share: Sequence[Block]) -> None:
         buffer = np.empty((len(system.moduli), min(BLOCK_ELEMENTS, out.size)))
+        scratch = None if tally is None else tally.scratch()
         for block in share:
             limbs, head = _exact_terms(products, block, system, buffer)
             shift = system.head_shift
-            if tally is not None:
-                tally.add(block, limbs, head)
+            if tally is not None and scratch is not None:
+                tally.add(block, limbs, head, scratch)
             kept = [] if low is None else [limb.copy() for limb in limbs]
             high, rest = _sum_terms(limbs, head, shift)
             of_rows = (of_batch(block[0], mu), block[1])
