@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki.engines import cpu_rebalance, workspace
 from np_ozaki.engines.base import Balanced, Outcome, Scheme, Target
+from np_ozaki.engines.checksum import verify
 from np_ozaki.engines.cpu_certificate import Side, missing_bits, side, split
+from np_ozaki.engines.cpu_checksum import Checks, Operand
 from np_ozaki.engines.cpu_exponents import (
     Exponents,
     Lines,
@@ -121,12 +123,19 @@ class _Job:
     system: ResidueSystem
     tiles: Tiles
     space: workspace.Workspace
+    check: bool
+    part: slice
 
     @property
     def is_plain(self) -> bool:
         """Whether only the contract's own exponents and result are wanted."""
         scheme = self.scheme
-        extra = (scheme.shift, self.low is not None, self.line_shifts is not None)
+        extra = (
+            scheme.shift,
+            self.low is not None,
+            self.line_shifts is not None,
+            self.check,
+        )
         return scheme.scaling != "accurate" and not any(extra)
 
 
@@ -159,6 +168,7 @@ class CpuEngine(CpuStages):
         certify: Target | None = None,
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Array | None = None,
+        check: bool = False,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -180,11 +190,18 @@ class CpuEngine(CpuStages):
             What the rows of A and the columns of B were scaled by before.
         low : (batch, m, n) ndarray of float64, optional
             Takes what the rounding to `out` left.
+        check : bool, optional
+            Hold the integers of every tile to their checksums.
 
         Returns
         -------
         Outcome
             Exceptions that IEEE arithmetic would have flagged, and the tiling.
+
+        Raises
+        ------
+        CheckError
+            For the first tile that does not keep its checksums; `out` is spoiled.
         """
         k = a.shape[2]
         certified = certify is not None
@@ -221,6 +238,8 @@ class CpuEngine(CpuStages):
                     system,
                     tiles,
                     space,
+                    check,
+                    part,
                 )
                 done, overflow, invalid = self._batch(
                     job, missing[part] if certified else None, certify
@@ -365,12 +384,23 @@ class CpuEngine(CpuStages):
         mu, nu = exponents = self._exponents(left, right, largest, scheme)
         if job.line_shifts is not None:
             mu, nu = mu + job.line_shifts[0], nu + job.line_shifts[1]
+        checks = None
+        if job.check:
+            checks = Checks(
+                Operand.of(left, largest_a, exponents[0]),
+                Operand.of(right, largest_b, exponents[1]),
+                job.system,
+                job.tiles.m,
+            )
         count = 0
         for i, j, products in self._products(left, right, exponents, job):
             low = None if job.low is None else job.low[:, i, j]
+            tally = checks.tally(job.out.shape[0], i, j) if checks else None
             self.reconstruct(
-                products, mu[:, i], nu[:, j], job.system, job.out[:, i, j], low
+                products, mu[:, i], nu[:, j], job.system, job.out[:, i, j], low, tally
             )
+            if checks and tally:
+                verify([checks.sums(tally, job.part, i, j)])
             count += 1
         special = special_a or special_b
         scaled = _Scaled(

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.engines.cpu_checksum import Tally
 from np_ozaki.engines.cpu_exponents import Exponents
 from np_ozaki.engines.cpu_residues import reduce_balanced
 from np_ozaki.engines.parallel import (
@@ -188,6 +189,7 @@ def reconstruct(
     out: Array,
     threads: int,
     low: Array | None = None,
+    tally: Tally | None = None,
 ) -> None:
     """Write C = round(C' 2^-(mu + nu)) to `out`.
 
@@ -207,6 +209,8 @@ def reconstruct(
         Threads for the pass over the entries.
     low : (batch, m, n) ndarray of float64, optional
         Takes round(C' 2^-(mu + nu) - C), and 0 where C is infinite.
+    tally : Tally, optional
+        Is given the integers C' of every block before they are rounded.
     """
     rows, columns = mu[:, :, np.newaxis], nu[:, np.newaxis, :]
     # Factors that neither over- nor underflow on the way serve ordinary data.
@@ -215,9 +219,12 @@ def reconstruct(
 
     def work(share: Sequence[Block]) -> None:
         buffer = np.empty((len(system.moduli), min(BLOCK_ELEMENTS, out.size)))
+        scratch = None if tally is None else tally.scratch()
         for block in share:
             limbs, head = _exact_terms(products, block, system, buffer)
             shift = system.head_shift
+            if tally is not None and scratch is not None:
+                tally.add(block, limbs, head, scratch)
             kept = [] if low is None else [limb.copy() for limb in limbs]
             high, rest = _sum_terms(limbs, head, shift)
             of_rows = (of_batch(block[0], mu), block[1])
@@ -236,7 +243,8 @@ def reconstruct(
                 )
                 low[block] = _low(kept, head, shift, out[block], exponent)
 
-    run_blocks(work, blocks(out.shape), threads)
+    todo = blocks(out.shape) if tally is None else tally.blocks
+    run_blocks(work, todo, threads)
 
 
 def _within(exponents: Exponents) -> bool:

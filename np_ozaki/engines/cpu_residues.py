@@ -11,7 +11,7 @@ from np_ozaki.engines.cpu_exponents import Exponents, Lines, power_of_two
 from np_ozaki.engines.parallel import BLOCK_ELEMENTS, Block, blocks, run_blocks
 from np_ozaki.engines.residue_system import OPERAND_PLANE_BITS, ResidueSystem
 
-__all__ = ["reduce_balanced", "residue_planes"]
+__all__ = ["reduce_balanced", "residue_planes", "scale"]
 
 Array = NDArray[np.float64]
 
@@ -41,10 +41,22 @@ def reduce_balanced(value: Array, system: ResidueSystem, scratch: Array) -> Arra
     return value
 
 
-def _scale(
+def scale(
     x: Array, factors: tuple[Array, Array | None], truncate: bool, out: Array
 ) -> None:
-    """Write A' = round(x 2^mu), one rounding: the products before it are exact."""
+    """Write A' = round(x 2^mu), one rounding: the products before it are exact.
+
+    Parameters
+    ----------
+    x : ndarray of float64
+        Finite entries.
+    factors : tuple of ndarray of float64
+        2^mu as `power_of_two` gives it; broadcasts against `x`.
+    truncate : bool
+        Whether to round toward zero instead of to nearest.
+    out : ndarray of float64
+        Same shape as `x`.
+    """
     np.multiply(x, factors[0], out=out)
     if factors[1] is not None:
         out *= factors[1]
@@ -103,7 +115,7 @@ def residue_planes(
                 None if second is None else lines.part(second, block),
             )
             scaled = planes[(0, *block)] if head else whole
-            _scale(source, factors, system.wraps, scaled)
+            scale(source, factors, system.wraps, scaled)
             if not system.moduli:
                 continue
             if head:

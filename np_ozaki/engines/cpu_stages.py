@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu_accurate import auxiliary_maxima
+from np_ozaki.engines.cpu_checksum import Tally
 from np_ozaki.engines.cpu_exponents import (
     Exponents,
     Lines,
@@ -160,6 +161,7 @@ class CpuStages:
         system: ResidueSystem,
         out: Array,
         low: Array | None = None,
+        tally: Tally | None = None,
     ) -> None:
         """Write C, rounded once, to `out`; see `cpu_reconstruct.reconstruct`.
 
@@ -175,5 +177,7 @@ class CpuStages:
             Result.
         low : (batch, m, n) ndarray of float64, optional
             What that rounding left.
+        tally : Tally, optional
+            Is given the integers C'.
         """
-        reconstruct(products, mu, nu, system, out, self.threads, low)
+        reconstruct(products, mu, nu, system, out, self.threads, low, tally)
