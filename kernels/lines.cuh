@@ -215,6 +215,18 @@ struct Entries {
   }
 };
 
+// ---- Products ----
+
+// Products of modulus l, batch b: row i, column j, all in int32 entries.
+struct Products {
+  int* data;
+  int64 plane_stride, batch_stride, row_stride;
+
+  DEVICE int* row(int64 batch, int64 i) const {
+    return data + batch * batch_stride + i * row_stride;
+  }
+};
+
 // ---- Planes ----
 
 const int GROUP = 8;    // entries along k that a thread turns to eight bytes a plane

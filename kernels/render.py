@@ -34,18 +34,18 @@ STAGES: tuple[str, ...] = (
     "residues",
     "reduce",
     "reconstruct",
-    "reconstruct_low",
+    "checksum",
     "certificate",
     "second_look",
     "rebalance",
 )
-"""Parts with a source file; residues, reduce and both ways to reconstruct know
-moduli."""
+"""Parts with a source file; residues, reduce and reconstruct know moduli."""
 
 
 _HEADERS = {
-    "reconstruct": ("lines.cuh", "reconstruct.cuh", "entries.cuh"),
-    "reconstruct_low": ("lines.cuh", "reconstruct.cuh", "entries.cuh"),
+    "scaling_exponents": ("lines.cuh", "shares.cuh"),
+    "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh"),
+    "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh"),
 }
@@ -64,12 +64,17 @@ class Variant(NamedTuple):
         Whether the plane of a certificate follows the residues.
     lent_bits : int
         Bits that the scaled integers of this operand may have more than usual.
+    with_low, with_check : bool
+        What reconstruct writes besides C: the rest of the rounding, and C' modulo the
+        prime of checksums.
     """
 
     num_moduli: int
     scaling: str
     cut_plane: bool
     lent_bits: int = 0
+    with_low: bool = False
+    with_check: bool = False
 
 
 _NARROW_BITS = 60
@@ -301,7 +306,7 @@ def constants(variant: Variant) -> str:
     str
         Macros and constexpr functions; see the comments in the text.
     """
-    num_moduli, scaling, cut_plane, lent = variant
+    num_moduli, scaling, cut_plane, lent = variant[:4]
     moduli = MODULI[:num_moduli]
     shifts = (magnitude_bits(num_moduli, scaling) + lent) // 8 + 2
     parts = [
@@ -310,6 +315,8 @@ def constants(variant: Variant) -> str:
         f"#define WIDE {str(is_wide(num_moduli, scaling, lent)).lower()}",
         f"#define TRUNCATE {str(scaling == 'legacy').lower()}",
         f"#define CUT_PLANE {int(cut_plane)}",
+        f"#define WITH_LOW {int(variant.with_low)}",
+        f"#define WITH_CHECK {int(variant.with_check)}",
         _table("int", "modulus", list(moduli)),
         "// Where sums modulo p start, as bits of a float, and that over p plus MAGIC.",
         _table("int", "bias", [_bias(p, scaling_shifts=shifts)[0] for p in moduli]),

@@ -21,6 +21,7 @@ from np_ozaki.engines.base import Balanced, Exponents, Outcome, Scheme, Target
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
+from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.parallel import of_batch, ranges
@@ -50,6 +51,8 @@ class _Job:
     line_shifts: tuple[Exponents, Exponents] | None
     scheme: Scheme
     target: Target | None
+    check: bool
+    is_turned: bool = False
 
     @property
     def variant(self) -> Variant:
@@ -64,7 +67,14 @@ class _Job:
         shifts = None if self.line_shifts is None else self.line_shifts[::-1]
         scheme = replace(self.scheme, shift=-self.scheme.shift)
         return replace(
-            self, a=a, b=b, out=out, low=low, line_shifts=shifts, scheme=scheme
+            self,
+            a=a,
+            b=b,
+            out=out,
+            low=low,
+            line_shifts=shifts,
+            scheme=scheme,
+            is_turned=not self.is_turned,
         )
 
     def part(self, part: slice) -> _Job:
@@ -208,6 +218,7 @@ class CudaEngine(Stages):
         certify: Target | None = None,
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Any = None,
+        check: bool = False,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -229,12 +240,20 @@ class CudaEngine(Stages):
             What the rows of A and the columns of B were scaled by before, on the host.
         low : (batch, m, n) array of float64, optional
             Takes what the rounding to `out` left; on the same side.
+        check : bool, optional
+            Hold C' to checksums, each matrix as a whole; waits for the product.  Not
+            for scaling "legacy".
 
         Returns
         -------
         Outcome
             The tiling; the exceptions that IEEE arithmetic would have flagged only
             for operands on the host: on the device nothing waits for them.
+
+        Raises
+        ------
+        CheckError
+            The checksums of a matrix differ.
         """
         certified = certify is not None
         if not a.shape[2] or not out.size:
@@ -243,7 +262,7 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        job = _Job(a, b, out, low, line_shifts, scheme, certify)
+        job = _Job(a, b, out, low, line_shifts, scheme, certify, check)
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
             job = job.turned()
@@ -297,10 +316,17 @@ class CudaEngine(Stages):
         host = self.device.is_host(job.out)
         flags = self.device.zeros((1,), np.int32)
         missing = self.device.zeros((batch,), np.int32)
+        sums = Checksums(self, job.out.shape) if job.check else None
         count = 0
         with self.device.transfer() as copies:
             for part in ranges(batch, tiles.batch):
-                count += self._part(job.part(part), tiles, copies, flags, missing[part])
+                stays = tiles.m >= job.out.shape[1]
+                checked = None if sums is None else sums.part(part, stays=stays)
+                count += self._part(
+                    job.part(part), tiles, copies, flags, missing[part], checked
+                )
+        if sums is not None:
+            sums.verify(turned=job.is_turned)
         happened = int(self.device.fetch(flags)[0]) if host else 0
         short = self.device.fetch(missing).astype(np.int64) if certify else None
         return Outcome(
@@ -312,7 +338,13 @@ class CudaEngine(Stages):
         )
 
     def _part(
-        self, job: _Job, tiles: CudaTiles, copies: Any, flags: Any, missing: Any
+        self,
+        job: _Job,
+        tiles: CudaTiles,
+        copies: Any,
+        flags: Any,
+        missing: Any,
+        sums: PartSums | None,
     ) -> int:
         """Multiply one part of a batch; return the number of tiles."""
         scheme, variant, out = job.scheme, job.variant, job.out
@@ -330,8 +362,12 @@ class CudaEngine(Stages):
             replace_exponents(self, *whole, left.known, right.known, scheme, tiles)
         for number, j in enumerate(columns):
             right.enter(j)
+            if sums is not None:
+                sums.columns_entered(j, right)
             for i in rows:
                 left.enter(i)
+                if sums is not None:
+                    sums.rows_entered(i, left)
                 products, lower = self._products(left, right, variant, tiles)
                 tile = copies.result(out[:, i, j])
                 rest = None if job.low is None else copies.result(job.low[:, i, j])
@@ -344,7 +380,10 @@ class CudaEngine(Stages):
                     tile,
                     flags,
                     rest,
+                    check=sums is not None,
                 )
+                if sums is not None:
+                    sums.tile(i, j, products, left)
                 if job.target is not None:
                     first_look(
                         self,
@@ -361,8 +400,12 @@ class CudaEngine(Stages):
                 copies.deliver(tile, out[:, i, j])
                 if rest is not None:
                     copies.deliver(rest, job.low[:, i, j])
+            if sums is not None:
+                sums.columns_done(j, right)
             if number + 1 < len(columns):
                 right.prefetch(columns[number + 1])
+        if sums is not None:
+            sums.rows_done(rows[-1], left)
         return len(rows) * len(columns)
 
     def _products(

@@ -115,19 +115,21 @@ class Stages:
         self.device.mark("scaling_exponents")
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
-        grid, depth, how = self._shares(operand)
+        grid, depth, how = self.shares(operand.x.shape, along=operand.along)
         self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
         self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
         self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
 
     @staticmethod
-    def _shares(operand: Operands) -> tuple[tuple[int], int, str]:
+    def shares(
+        shape: tuple[int, int, int], *, along: bool
+    ) -> tuple[tuple[int], int, str]:
         """Return grid, depth and direction of kernels that give blocks a share."""
-        batch, lines, k = operand.x.shape
-        depth = _CHUNK if operand.along else _DEPTH
-        strips = lines if operand.along else -(-lines // _TILE_LINES)
-        how = "along" if operand.along else "across"
+        batch, lines, k = shape
+        depth = _CHUNK if along else _DEPTH
+        strips = lines if along else -(-lines // _TILE_LINES)
+        how = "along" if along else "across"
         return (batch * strips * -(-k // depth),), depth, how
 
     def lowest_units(self, operand: Operands, below: Any) -> None:
@@ -140,7 +142,7 @@ class Stages:
         below : (batch, lines) device array of int32
             Zeros; takes the maxima.
         """
-        grid, depth, how = self._shares(operand)
+        grid, depth, how = self.shares(operand.x.shape, along=operand.along)
         args = (operand.struct(), depth, below)
         self.launch("scaling_exponents", f"units_{how}", grid, args)
 
@@ -384,6 +386,8 @@ class Stages:
         out: Any,
         flags: Any,
         low: Any = None,
+        *,
+        check: bool = False,
     ) -> None:
         """Write C, rounded once, to `out`; NaN and Inf where IEEE products have them.
 
@@ -403,14 +407,15 @@ class Stages:
             Overflow and invalid are joined to it.
         low : (batch, m, n) device array of float64, optional
             Takes what the one rounding left; 0 where `out` is not finite.
+        check : bool, optional
+            Leave C' modulo the prime of `checksum` in the first two planes of
+            `products`: lower and upper 32 bits.
         """
         self.device.mark("reconstruct")
         batch, m, n = out.shape
         grid, width = self.entry_grid(batch, m, n)
-        strides = (s // 4 for s in products.strides[:3])
-        source = structure(self.device.pointer(products), *strides)
         args = (
-            source,
+            self.products_struct(products),
             left.struct(),
             facts[0].struct(self.device),
             left.x.shape[0],
@@ -420,10 +425,15 @@ class Stages:
             self._result_struct(out),
             width,
             flags,
+            self._result_struct(out if low is None else low),
         )
-        extra = () if low is None else (self._result_struct(low),)
-        stage = "reconstruct" if low is None else "reconstruct_low"
-        self.launch(stage, stage, grid, (*args, *extra), variant=variant)
+        variant = variant._replace(with_low=low is not None, with_check=check)
+        self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
+
+    def products_struct(self, products: Any) -> NDArray[Any]:
+        """Return the kernels' view of (num_planes, batch, m, n) products."""
+        strides = (s // 4 for s in products.strides[:3])
+        return structure(self.device.pointer(products), *strides)
 
     def _result_struct(self, out: Any) -> NDArray[Any]:
         strides = (s // 8 for s in out.strides)

@@ -28,7 +28,7 @@ OTHERS = (
     Variant(9, "norm", True, 64),
     Variant(49, "norm", False, 192),
 )
-OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_low")
+OF_MODULI = ("residues", "reduce", "reconstruct")
 """Stages that the engine asks for with a variant."""
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
