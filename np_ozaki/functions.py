@@ -131,8 +131,8 @@ def matmul(
         ones of one row or one column.  "recompute" multiplies once more before it
         raises an error.  Changes no bit.
     output : {"float64", "dd"}, default "float64"
-        "dd" is a double-double of the same integers: hi is the float64 result, lo
-        what its rounding left.  "auto" then certifies |hi + lo - AB| <= k 2^-106
+        "dd" is a double-double of the same integers: hi is the result rounded once,
+        lo what that left.  "auto" then certifies |hi + lo - AB| <= k 2^-106
         |A||B|, beyond 49 moduli by Python integers.  No `out` then.
     return_info : bool or "bound", default False
         Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound

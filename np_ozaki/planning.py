@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import SupportsIndex
 
@@ -30,6 +30,8 @@ class Plan:
         Who multiplies: "cpu", "cuda" or "native".
     batch, m, n, k : int
         Size.
+    scope : str
+        What a scope with these options would do: "routed", or why it would not.
     scaling : str or None
         Rule of the scaling exponents; None for native.
     num_moduli : int or None
@@ -48,9 +50,7 @@ class Plan:
     tiles : int or None
         Tiles that it is cut to.
     workspace_bytes : int or None
-        Largest workspace in use at a time.
-    scope : str
-        What a scope with these options would do: "routed", or why it would not.
+        Largest workspace in use at a time, for operands on the host.
     """
 
     engine: str
@@ -58,14 +58,14 @@ class Plan:
     m: int
     n: int
     k: int
-    scaling: str | None
-    num_moduli: int | None
-    bits: float | None
-    relative_error: float | None
-    num_gemms: int | None
-    tiles: int | None
-    workspace_bytes: int | None
     scope: str
+    scaling: str | None = None
+    num_moduli: int | None = None
+    bits: float | None = None
+    relative_error: float | None = None
+    num_gemms: int | None = None
+    tiles: int | None = None
+    workspace_bytes: int | None = None
 
     @property
     def flops(self) -> int:
@@ -155,10 +155,9 @@ def plan(
     >>> np_ozaki.plan(1000, 1000, 1000, precision=15, engine="cpu").num_gemms
     5
     """
-    size = tuple(
-        _length(name, value)
-        for name, value in (("batch", batch), ("m", m), ("n", n), ("k", k))
-    )
+    count, inner = _length("batch", batch), _length("k", k)
+    rows, columns = _length("m", m), _length("n", n)
+    size = (count, rows, columns, inner)
     options = context.default_options().with_changes(
         precision=precision,
         scaling=scaling,
@@ -166,39 +165,35 @@ def plan(
         workspace_bytes=workspace_bytes,
         check=check,
     )
-    count, rows, columns, inner = size
     scope = _scope(options, rows, columns, inner)
-    reason = native_reason(options) or too_small(options, rows, columns, inner)
-    if reason is not None:
-        return Plan("native", *size, *[None] * 7, scope)
-    name = choice.resolve(options)
+    result = Plan("native", *size, scope)
+    if native_reason(options) or too_small(options, rows, columns, inner):
+        return result
+    result = replace(result, engine=choice.resolve(options), scaling=options.scaling)
     if options.precision == "exact":
-        return Plan(name, *size, options.scaling, *[None] * 6, scope)
+        return result
     certified = not isinstance(options.precision, Integral)
-    num_moduli = options.precision
-    if certified:
+    if isinstance(options.precision, Integral):
+        num_moduli = int(options.precision)
+    else:
         _, num_moduli = goal(options, max(1, inner), False)
-    scheme = Scheme(int(num_moduli), options.scaling)
     cut = engine_of(options).cut(
-        (count, rows, columns, inner),
-        scheme,
+        size,
+        Scheme(num_moduli, options.scaling),
         certified=certified and options.scaling != "legacy",
         checked=bool(options.check),
         workspace_bytes=options.workspace_bytes,
     )
-    return Plan(
-        name,
-        *size,
-        options.scaling,
-        scheme.num_moduli,
-        budget.effective_bits(scheme.num_moduli, max(1, inner)),
-        None
-        if options.scaling == "legacy"
-        else budget.relative_error_bound(scheme.num_moduli, max(1, inner)),
-        cut.num_gemms,
-        cut.tiles,
-        cut.workspace_bytes,
-        scope,
+    sure = options.scaling != "legacy"
+    error = budget.relative_error_bound(num_moduli, max(1, inner)) if sure else None
+    return replace(
+        result,
+        num_moduli=num_moduli,
+        bits=budget.effective_bits(num_moduli, max(1, inner)),
+        relative_error=error,
+        num_gemms=cut.num_gemms,
+        tiles=cut.tiles,
+        workspace_bytes=cut.workspace_bytes,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "choose_cuda_tiles",
     "choose_tiles",
     "flops",
+    "num_tiles",
     "padded",
 ]
 
@@ -257,3 +259,23 @@ def choose_cuda_tiles(
         most = _MOST_MATRICES // num_planes
         tiles = replace(tiles, batch=max(1, min(batch, room, most)))
     return tiles
+
+
+def num_tiles(size: tuple[int, int, int, int], tiles: Tiles | CudaTiles) -> int:
+    """Return the number of tiles that a product is cut to.
+
+    Parameters
+    ----------
+    size : tuple of int
+        Batch, m, n, k; all at least 1.
+    tiles : Tiles or CudaTiles
+        Of an engine.
+
+    Returns
+    -------
+    int
+        Blocks of k are none: they add to one result.
+    """
+    batch, m, n, _ = size
+    parts = ((batch, tiles.batch), (m, tiles.m), (n, tiles.n))
+    return math.prod(-(-whole // part) for whole, part in parts)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki.engines import cpu_rebalance, workspace
-from np_ozaki.engines.base import Balanced, Outcome, Scheme, Target
+from np_ozaki.engines.base import Balanced, Cut, Outcome, Scheme, Target
 from np_ozaki.engines.checksum import verify
 from np_ozaki.engines.cpu_certificate import Side, missing_bits, side, split
 from np_ozaki.engines.cpu_checksum import Checks, Operand
@@ -38,7 +38,7 @@ from np_ozaki.engines.residue_system import (
 )
 from np_ozaki.engines.special_values import nonfinite_entries
 from np_ozaki.numerics.moduli import product_bound
-from np_ozaki.tiling import Tiles, choose_tiles
+from np_ozaki.tiling import Tiles, choose_tiles, num_tiles
 
 __all__ = ["CpuEngine"]
 
@@ -146,6 +146,19 @@ def _part(
     return rows, columns
 
 
+def _system(scheme: Scheme, k: int) -> ResidueSystem:
+    k_class = (k - 1).bit_length()
+    return residue_system(scheme.num_moduli, scheme.scaling, k_class, scheme.shift)
+
+
+def _tiles(
+    size: tuple[int, int, int, int], system: ResidueSystem, budget: int | None = None
+) -> Tiles:
+    return choose_tiles(
+        *size, num_planes=system.num_planes, exact_k=EXACT_K_BLOCK, budget=budget
+    )
+
+
 class CpuEngine(CpuStages):
     """Ozaki scheme II on FP64 units, bit for bit the contract.
 
@@ -211,19 +224,15 @@ class CpuEngine(CpuStages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        k_class = (k - 1).bit_length()
-        system = residue_system(
-            scheme.num_moduli, scheme.scaling, k_class, scheme.shift
-        )
+        system = _system(scheme, k)
         sizes = (*out.shape, k)
-        choice = {"num_planes": system.num_planes, "exact_k": EXACT_K_BLOCK}
-        wanted = choose_tiles(*sizes, **choice).workspace_bytes
+        wanted = _tiles(sizes, system).workspace_bytes
         with (
             np.errstate(all="ignore"),
             hooks.unrouted(),
             workspace.reserve(wanted, workspace_bytes or _DEFAULT_BYTES) as space,
         ):
-            tiles = choose_tiles(*sizes, **choice, budget=space.granted)
+            tiles = _tiles(sizes, system, space.granted)
             flags = [False, False]
             count = 0
             missing = np.zeros(out.shape[0], dtype=np.int64)
@@ -253,6 +262,40 @@ class CpuEngine(CpuStages):
             tiles=count,
             missing_bits=missing if certified else None,
         )
+
+    def cut(
+        self,
+        size: tuple[int, int, int, int],
+        scheme: Scheme,
+        *,
+        certified: bool,
+        checked: bool,
+        workspace_bytes: int | None,
+    ) -> Cut:
+        """Return how a product would be cut if no other ran beside it.
+
+        Parameters
+        ----------
+        size : tuple of int
+            Batch, m, n, k.
+        scheme : Scheme
+            Moduli, scaling, shift.
+        certified, checked : bool
+            Make no difference on this engine.
+        workspace_bytes : int, optional
+            As for `matmul`.
+
+        Returns
+        -------
+        Cut
+        """
+        if not all(size):
+            return Cut(0, 0, 0)
+        system = _system(scheme, size[3])
+        wanted = _tiles(size, system).workspace_bytes
+        tiles = _tiles(size, system, min(wanted, workspace_bytes or _DEFAULT_BYTES))
+        count = num_tiles(size, tiles)
+        return Cut(system.num_planes, count, tiles.workspace_bytes)
 
     def missing_bits(
         self, a: Array, b: Array, scheme: Scheme, target: Target

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant
 from np_ozaki.engines import cpu_rebalance, cpu_units, cuda_rebalance
-from np_ozaki.engines.base import Balanced, Exponents, Outcome, Scheme, Target
+from np_ozaki.engines.base import Balanced, Cut, Exponents, Outcome, Scheme, Target
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
@@ -26,7 +26,7 @@ from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.errors import WorkspaceError, refusal
-from np_ozaki.tiling import CudaTiles, choose_cuda_tiles
+from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles
 
 __all__ = ["CudaEngine"]
 
@@ -179,6 +179,45 @@ class CudaEngine(Stages):
             with np.errstate(all="ignore"):
                 return cpu_rebalance.rebalance(a, b)
         return cuda_rebalance.rebalance(self, a, b)
+
+    def cut(
+        self,
+        size: tuple[int, int, int, int],
+        scheme: Scheme,
+        *,
+        certified: bool,
+        checked: bool,
+        workspace_bytes: int | None,
+    ) -> Cut:
+        """Return how a product of operands on the host would be cut.
+
+        Parameters
+        ----------
+        size : tuple of int
+            Batch, m, n, k.
+        scheme : Scheme
+            Moduli, scaling, shift.
+        certified : bool
+            Whether a certificate takes one more product.
+        checked : bool
+            Whether checksums take a plane of C' modulo 2^61 - 1.
+        workspace_bytes : int, optional
+            As for `matmul`.
+
+        Returns
+        -------
+        Cut
+        """
+        if not all(size):
+            return Cut(0, 0, 0)
+        num_planes = scheme.num_moduli + certified
+        tiles = choose_cuda_tiles(
+            *size,
+            num_planes=num_planes,
+            budget=workspace_bytes or self.device.default_workspace(),
+            host=True,
+        )
+        return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
         """Return the second look alone.

@@ -193,7 +193,7 @@ class _Work:
                 certify=target,
                 line_shifts=line_shifts,
                 low=low,
-                **({"check": True} if self.options.check else {}),
+                check=bool(self.options.check),
             )
         except WorkspaceError:
             raise
