@@ -20,6 +20,7 @@ TESTS = ("tests/engines", "tests/front", "tests/routes")
 # Of the kernels' arithmetic, and of the engine that runs the kernels.
 QUICK = ("-m", "not slow")
 ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
+CHECKSUM_TESTS = ("tests/engines/test_checksum.py",)
 CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
@@ -583,6 +584,71 @@ FAULTS = {
         "            if budget <= _LEAST_BUDGET:\n",
         "            if True:\n",
     ),
+    "checksum: one weight for all lines": (
+        "engines/checksum.py",
+        "generator.integers(1, 1 << WEIGHT_BITS, size=count)",
+        "np.ones(count, dtype=np.int64)",
+    ),
+    "checksum: columns are not compared": (
+        "engines/checksum.py",
+        "wrong = rows.any(axis=1) | columns.any(axis=1)",
+        "wrong = rows.any(axis=1)",
+    ),
+    "checksum: matrix counted from the part of the batch": (
+        "engines/checksum.py",
+        "tile.batch.start + matrix,",
+        "matrix,",
+    ),
+    "cpu checksum: bits rotate by one too many": (
+        "engines/cpu_checksum.py",
+        "turn = exponent % _BITS",
+        "turn = (exponent + 1) % _BITS",
+    ),
+    "cpu checksum: pieces of vectors not balanced": (
+        "engines/cpu_checksum.py",
+        "(rest + (1 << (bits - 1))) >> bits",
+        "rest >> bits - 1 << 1 >> 1",
+    ),
+    "cpu checksum: sums of blocks too long for FP64": (
+        "engines/cpu_checksum.py",
+        "return 53 - _PIECE - (length - 1).bit_length()",
+        "return 64 - _PIECE - (length - 1).bit_length()",
+    ),
+    "cpu checksum: int64 sums overflow": (
+        "engines/cpu_checksum.py",
+        "self._total %= PRIME",
+        "pass",
+    ),
+    "cpu checksum: one piece of an operand too few": (
+        "engines/cpu_checksum.py",
+        "most // _OPERAND_BITS + 1)",
+        "max(1, most // _OPERAND_BITS))",
+    ),
+    "cpu checksum: values that are no integers": (
+        "engines/cpu_checksum.py",
+        "            np.rint(term, out=term)\n",
+        "",
+    ),
+    "cpu checksum: sums that mean nothing count": (
+        "engines/cpu_checksum.py",
+        "|= ~exact.all(axis=(0, 3))",
+        "|= False",
+    ),
+    "cpu checksum: z B' of the tile above": (
+        "engines/cpu_checksum.py",
+        "self._of_columns[rows.start]",
+        "next(iter(self._of_columns.values()))",
+    ),
+    "cpu checksum: x of the columns before": (
+        "engines/cpu_checksum.py",
+        "moved = columns != self._columns",
+        "moved = not self._x.size",
+    ),
+    "cpu checksum: the head is not counted": (
+        "engines/cpu_checksum.py",
+        "terms = limbs if head is None else [*limbs, head]",
+        "terms = limbs if head is None else [*limbs, 0 * head]",
+    ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",
         "    cuda_engine.cache_clear()\n",
@@ -593,6 +659,8 @@ FAULTS = {
 
 def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
+    if "checksum: " in name:
+        return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:

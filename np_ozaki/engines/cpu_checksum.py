@@ -126,7 +126,7 @@ def _vector_pieces(x: NDArray[Any], size: int, bits: int) -> Array:
         upper = (rest + (1 << (bits - 1))) >> bits
         pieces.append(rest - (upper << bits))
         rest = upper
-    return np.asarray(np.stack([*pieces, rest], axis=-1), dtype=np.float64)
+    return np.stack([*pieces, rest], axis=-1).astype(np.float64)
 
 
 def _weight_pieces(count: int, bits: int, *, left: bool) -> Array:
@@ -137,7 +137,7 @@ def _weight_pieces(count: int, bits: int, *, left: bool) -> Array:
 def _serial_rows(pieces: Array, vectors: int) -> list[slice]:
     """Return ranges of rows to be multiplied by `vectors` vectors, one at a time."""
     rows, columns = pieces.shape[-2:]
-    return ranges(rows, _SERIAL // columns if vectors == 1 else rows)
+    return ranges(rows, max(1, _SERIAL // columns) if vectors == 1 else rows)
 
 
 def _times_vector(pieces: Array, vector: Array, out: Array) -> None:
@@ -148,13 +148,14 @@ def _times_vector(pieces: Array, vector: Array, out: Array) -> None:
 
 def _weighted_rows(weight: Array, pieces: Array) -> Array:
     """Return (..., columns, vectors) sums of rows times weight (rows, vectors)."""
-    first, *others = (
+    sums: Array
+    sums, *others = (
         np.matmul(weight[some].T, pieces[..., some, :])
         for some in _serial_rows(pieces, weight.shape[1])
     )
     for part in others:
-        first += part
-    return first.swapaxes(-1, -2)
+        sums += part
+    return sums.swapaxes(-1, -2)
 
 
 def _cut(whole: Array, bits: int, pieces: Array) -> None:
