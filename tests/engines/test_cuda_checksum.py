@@ -106,7 +106,7 @@ def test_layouts(place, layout):
 @pytest.mark.parametrize("batches", [(1, 3), (3, 1), (3, 3)])
 @pytest.mark.parametrize("workspace", [None, 9000, TINY])
 def test_batches_and_their_parts(place, batches, workspace):
-    a, b = pair(3, [(batches[0], 4, 9), (batches[1], 9, 5)])
+    a, b = pair(3, [(batches[0], 3, 9), (batches[1], 9, 2)])
     for layout in (("C", "C", "C"), ("F", "C", "F")):
         for scheme in (Scheme(15), Scheme(20, "accurate")):
             same(place, a, b, scheme, layout, workspace_bytes=workspace)
@@ -234,7 +234,7 @@ def of_few_entries(engine, monkeypatch, depth):
 @pytest.mark.parametrize(
     ("shape", "n", "scaling"),
     [
-        ((3, 33, 4), 15, "norm"),
+        ((3, 64, 4), 15, "norm"),
         ((34, 5, 3), 2, "norm"),
         ((3, 5, 34), 20, "accurate"),
         ((3, 9, 4), 49, "norm"),
@@ -246,7 +246,7 @@ def test_sums_are_those_of_integers(
     m, k, columns = shape
     a, b = pair(9, [(2, m, k), (2, k, columns)], "ordinary")
     scheme = Scheme(n, scaling)
-    of_few_entries(place.unfused, monkeypatch, 4)
+    of_few_entries(place.unfused, monkeypatch, 2)
     args = (place, a, b, scheme, (layout, layout, "C"))
     _, outcome = checked(*args, engine=place.unfused)
     assert outcome.tiles
@@ -356,7 +356,7 @@ def test_one_wrong_bit_of_a_residue(place, n, left):
 @pytest.mark.parametrize("workspace", [None, 9000, TINY])
 @pytest.mark.parametrize("host", [True, False])
 def test_errors_name_the_place(place, layout, batches, workspace, host):
-    a, b = pair(13, [(batches[0], 4, 9), (batches[1], 9, 5)])
+    a, b = pair(13, [(batches[0], 2, 9), (batches[1], 9, 3)])
     want = plain(a, b, Scheme(15))
     rng = np.random.default_rng(14)
     for call in (0, 2):
@@ -376,7 +376,7 @@ def test_errors_name_the_place(place, layout, batches, workspace, host):
             continue
         ((matrix, i, j),) = wrong
         assert (error.matrix, error.rows, error.columns) == (matrix, (i,), (j,))
-        assert error.tile == (slice(0, 4), slice(0, 5))
+        assert error.tile == (slice(0, 2), slice(0, 3))
 
 
 def test_wrong_lines_of_several_tiles(place):
