@@ -8,7 +8,7 @@
 const int PRIME_BITS = 61;
 const uint64 PRIME = (1ull << PRIME_BITS) - 1;
 
-// At most q + 7, from any number; at most q from one below 2^62.
+// At most q + 7, from any number; at most q from one up to 2 q.
 HD uint64 nearly_folded(uint64 x) { return (x & PRIME) + (x >> PRIME_BITS); }
 
 // From 0 to q - 1.

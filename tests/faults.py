@@ -22,6 +22,7 @@ QUICK = ("-m", "not slow")
 ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
 CHECKSUM_TESTS = ("tests/engines/test_checksum.py",)
 CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
+CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
@@ -390,7 +391,7 @@ FAULTS = {
         "if (shift <= -54) return 0;",
     ),
     "cuda exponents: last group of a block forgotten": (
-        "_kernels/scaling_exponents.cu",
+        "_kernels/shares.cuh",
         "i < ACROSS_GROUPS; ++i",
         "i < ACROSS_GROUPS - 1; ++i",
     ),
@@ -564,6 +565,46 @@ FAULTS = {
         "top_exponent(x) + top_exponent(y)",
         "2 * top_exponent(x)",
     ),
+    "cuda checksum: a sum that wraps is not made good": (
+        "_kernels/checksum.cu",
+        "+ x < x ? 8 : 0;",
+        "+ x < x ? 0 : 0;",
+    ),
+    "cuda checksum: powers of two of long integers forgotten": (
+        "_kernels/checksum.cuh",
+        "8 * byte_shift % PRIME_BITS",
+        "0",
+    ),
+    "cuda checksum: sign of C' forgotten": (
+        "_kernels/checksum.cuh",
+        "return negative && total ? PRIME - total : total;",
+        "return total;",
+    ),
+    "cuda checksum: inner sums of the first matrix": (
+        "_kernels/checksum.cu",
+        "(inner.batch > 1 ? share.batch : 0) * x.k",
+        "0",
+    ),
+    "cuda checksum: rows entered again count twice": (
+        "engines/cuda_checksum.py",
+        "if i.start >= self._seen:",
+        "if True:",
+    ),
+    "cuda checksum: columns of other tiles count twice": (
+        "engines/cuda_checksum.py",
+        "            self._inner[1] = None",
+        "            pass",
+    ),
+    "cuda checksum: rows of the turned product": (
+        "engines/cuda.py",
+        "is_turned=not self.is_turned",
+        "is_turned=False",
+    ),
+    "cuda checksum: sums of C' are those of operands": (
+        "engines/cuda_checksum.py",
+        "sums = self._sums[side][1, :, lines[side]]",
+        "sums = self._sums[side][0, :, lines[side]]",
+    ),
     "cuda tiles: facts of the first tile": (
         "engines/cuda_lines.py",
         "self.first + lines.start",
@@ -663,6 +704,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda checksum"):
+        return QUICK + CHECKSUM_TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:
         return QUICK + ARITHMETIC_TESTS + CUDA_TESTS
     return QUICK + CUDA_TESTS

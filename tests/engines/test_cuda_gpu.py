@@ -744,3 +744,82 @@ def test_maxima_of_many_blocks_in_any_order(cupy, layout):
         )
         assert all(np.array_equal(u, v) for u, v in pairs)
         assert_same_bits(cuda.sample(given), cpu.sample(host))
+
+
+# ---- Checks at the size of a GPU's blocks ----------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+@pytest.mark.parametrize(
+    ("shape", "workspace"),
+    [
+        ((1, 1100, 4200, 900), None),
+        ((1, 1100, 4200, 900), 1 << 24),
+        ((3, 300, 700, 500), None),
+        ((1, 9000, 50, 33), None),
+        ((1, 33, 50, 9000), None),
+    ],
+)
+@pytest.mark.parametrize("host", [True, False])
+def test_checks_change_no_bits(cupy, layout, shape, workspace, host):
+    batch, m, k, n = shape
+    rng = np.random.default_rng(60)
+    a, b = entries(rng, (batch, m, k), "wide"), entries(rng, (batch, k, n), "wide")
+    a[0, m // 2, 3], b[-1, 5, n // 2] = np.nan, np.inf
+    own = np.array if host else cupy.asarray
+    x, y = laid_out(own, a, layout), laid_out(own, b, "C")
+    cpu, cuda = choice.cpu_engine(), choice.cuda_engine()
+    for scheme in (Scheme(15), Scheme(20, "accurate")):
+        want = np.empty((batch, m, n))
+        cpu.matmul(a, b, want, scheme)
+        out = laid_out(own, np.zeros_like(want), layout)
+        cuda.matmul(x, y, out, scheme, workspace_bytes=workspace, check=True)
+        assert_same_bits(cupy.asnumpy(out), want)
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+@pytest.mark.parametrize("workspace", [None, 1 << 24])
+def test_one_wrong_product_of_many_is_found(cupy, monkeypatch, layout, workspace):
+    a, b = ordinary(61, (2, 1030, 700), (2, 700, 900))
+    x, y = (laid_out(cupy.asarray, v, layout) for v in (a, b))
+    engine = choice.cuda_engine()
+    right = laid_out(cupy.asarray, np.zeros((2, 1030, 900)), layout)
+    out = laid_out(cupy.asarray, np.zeros((2, 1030, 900)), layout)
+    scheme, options = Scheme(15), {"workspace_bytes": workspace}
+    engine.matmul(x, y, right, scheme, **options)
+    rng = np.random.default_rng(62)
+    gemm = type(engine).residue_gemm
+    spoiled = []
+
+    def spoiling(left, other, *rest, **keywords):
+        products = gemm(engine, left, other, *rest, **keywords)
+        if not spoiled:
+            at = int(rng.integers(15)), 0, int(rng.integers(200)), int(rng.integers(90))
+            products[at] ^= 1 << int(rng.integers(8))
+            spoiled.append(at)
+        return products
+
+    monkeypatch.setattr(engine, "residue_gemm", spoiling, raising=False)
+    for _ in range(20):
+        with pytest.raises(np_ozaki.errors.CheckError) as caught:
+            engine.matmul(x, y, out, scheme, check=True, **options)
+        ((h, i, j),) = cupy.asnumpy(cupy.argwhere(out != right)).tolist()
+        error = caught.value
+        assert (error.matrix, error.rows, error.columns) == (h, (i,), (j,))
+        spoiled.clear()
+
+
+def test_a_checked_product_waits_once(cupy, monkeypatch):
+    x, y = (cupy.asarray(v) for v in ordinary(63, (3, 300, 200), (3, 200, 300)))
+    out = cupy.zeros((3, 300, 300))
+    engine = choice.cuda_engine()
+    fetched = []
+    fetch = engine.device.fetch
+
+    def counted(array):
+        fetched.append(array.size)
+        return fetch(array)
+
+    monkeypatch.setattr(engine.device, "fetch", counted, raising=False)
+    engine.matmul(x, y, out, Scheme(15), workspace_bytes=1 << 20, check=True)
+    assert fetched == [2 * 3 * (300 + 300)]

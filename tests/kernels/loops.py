@@ -11,9 +11,11 @@ import simt
 from np_ozaki._kernels import render
 from np_ozaki._kernels.render import Variant, source
 
-# The words that `rounded` is compiled for; the least and the most are those of N = 2
-# and N = 49.
+# The words that functions of words are compiled for; the least and the most are those
+# of N = 2 and N = 49.
 WORDS = (1, 2, 4, 5, 13)
+
+_CHECKSUM = ("checksum.cuh", "shares.cuh", "checksum.cu")
 
 _PLAIN = """
 #define EACH for (int64 i = 0; i < count; ++i)
@@ -86,6 +88,32 @@ extern "C" void each_bits_above(int64 count, const uint64* x, const int* shift,
   EACH out[i] = bits_above(x[i], shift[i], y[i]);
 }
 
+extern "C" void each_folded(int64 count, const uint64* x, uint64* nearly,
+                            uint64* out) {
+  EACH {
+    nearly[i] = nearly_folded(x[i]);
+    out[i] = folded(x[i]);
+  }
+}
+
+extern "C" void each_plus_product(int64 count, const uint64* total, const uint64* x,
+                                  const uint64* y, uint64* out) {
+  EACH out[i] = plus_product(total[i], x[i], y[i]);
+}
+
+extern "C" void each_rotated(int64 count, const uint64* x, uint64* out, int64 shift) {
+  EACH out[i] = rotated(x[i], shift);
+}
+
+extern "C" void each_integer_remainder(int64 count, const uint64* x,
+                                       const int* exponent, uint64* out) {
+  EACH out[i] = integer_remainder(x[i], exponent[i]);
+}
+
+extern "C" void each_added(int64 count, const uint64* x, uint64* sum) {
+  EACH add_modulo(sum, x[i]);
+}
+
 extern "C" void each_packed(int64 count, const int* quads, uint32* out) {
   EACH {
     const int* b = quads + 4 * i;
@@ -99,11 +127,16 @@ extern "C" void each_dot4(int64 count, const uint32* bytes, const uint32* table,
 }
 """
 
-_ROUNDED = """
+_OF_WORDS = """
 extern "C" void each_rounded_{words}(int64 count, const uint32* value,
                                      const uint8* negative, const int64* exponents,
                                      uint64* out) {{
   EACH out[i] = rounded<{words}>(value + {words} * i, negative[i], exponents[i]);
+}}
+
+extern "C" void each_remainder_{words}(int64 count, const uint32* value,
+                                       const uint8* negative, uint64* out) {{
+  EACH out[i] = words_remainder<{words}>(value + {words} * i, negative[i]);
 }}
 """
 
@@ -153,8 +186,9 @@ extern "C" void each_residue(int64 count, const uint64* x, const int* exponent,
 @functools.cache
 def plain() -> ctypes.CDLL:
     """Return the functions that know nothing of moduli."""
-    rounded = (_ROUNDED.format(words=words) for words in WORDS)
-    parts = (simt.SHIM.read_text(), source("certificate"), _PLAIN, *rounded)
+    of_words = (_OF_WORDS.format(words=words) for words in WORDS)
+    texts = [source("certificate"), *map(render._text, _CHECKSUM)]
+    parts = (simt.SHIM.read_text(), *texts, _PLAIN, *of_words)
     return simt.build("plain", "\n".join(parts))
 
 

@@ -15,6 +15,7 @@ from loops import WORDS, each, of, plain
 from np_ozaki._kernels.render import Variant, limit_words
 from test_render import sums_of, tables
 
+from np_ozaki.engines.checksum import PRIME
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
@@ -460,6 +461,102 @@ def test_rounding_at_the_ends_of_the_range():
             args = value, np.array([negative], np.uint8), np.array([exponents])
             each(plain(), "rounded_4", 1, *args, out)
             assert out.tolist() == as_bits([-want if negative else want]).tolist(), size
+
+
+# ---- Checksums ------------------------------------------------------------------
+
+
+def ends_of_remainders(rng, most):
+    """Return numbers at the ends of 0 .. most, beside powers of two, and others."""
+    values = {0, 1, 2, PRIME - 1, PRIME, PRIME + 7, most - 1, most}
+    for bit in range(most.bit_length()):
+        values |= {(1 << bit) - 1, 1 << bit, (1 << bit) + 1}
+    values |= {rng.randint(0, most) for _ in range(300)}
+    return sorted(x for x in values if x <= most)
+
+
+def test_folded():
+    values = ends_of_remainders(random.Random(1), 2**64 - 1)
+    values += [i * PRIME + j for i in range(1, 8) for j in (-1, 0, 1)]
+    x = np.array(values, np.uint64)
+    nearly, out = np.empty_like(x), np.empty_like(x)
+    each(plain(), "folded", x.size, x, nearly, out)
+    assert out.tolist() == [v % PRIME for v in values]
+    for v, found in zip(values, nearly.tolist(), strict=True):
+        assert found % PRIME == v % PRIME
+        assert found <= (PRIME if v <= 2 * PRIME else PRIME + 7)
+
+
+def test_products_are_added_modulo_the_prime():
+    rng = random.Random(2)
+    values = ends_of_remainders(rng, PRIME)
+    cases = [(rng.choice(values), x, y) for x in values for y in values[::7]]
+    cases += [
+        (PRIME + i, x, y)
+        for i in (0, 7)
+        for x in (PRIME, PRIME - 1, 1)
+        for y in (PRIME, PRIME - 1)
+    ]
+    total, x, y = np.array(cases, np.uint64).T.copy()
+    out = np.empty_like(total)
+    each(plain(), "plus_product", out.size, total, x, y, out)
+    for (t, u, v), found in zip(cases, out.tolist(), strict=True):
+        assert found % PRIME == (t + u * v) % PRIME
+        assert found <= PRIME + 3
+
+
+@pytest.mark.parametrize("shift", range(61))
+def test_rotated(shift):
+    x = np.array(ends_of_remainders(random.Random(3), PRIME), np.uint64)
+    out = np.empty_like(x)
+    each(plain(), "rotated", x.size, x, out, shift)
+    for v, found in zip(x.tolist(), out.tolist(), strict=True):
+        assert (found - (v << shift)) % PRIME == 0
+        assert found <= PRIME
+
+
+def test_remainders_of_scaled_integers():
+    x = random_entries(np.random.default_rng(4), 8000)
+    x[:8] = 0.0, -0.0, np.nan, -np.inf, 1.0, -1.0, 5e-324, -5e-324
+    exponent = np.array(
+        [
+            # From far below one half to the longest integers that lent bits make.
+            random.Random(i).randint(-3, 450) - math.frexp(v)[1]
+            for i, v in enumerate(np.nan_to_num(x, posinf=0.0, neginf=0.0).tolist())
+        ],
+        np.int32,
+    )
+    out = np.empty(x.size, np.uint64)
+    each(plain(), "integer_remainder", x.size, as_bits(x), exponent, out)
+    for v, e, found in zip(x.tolist(), exponent.tolist(), out.tolist(), strict=True):
+        want = scaled(v, e, truncate=False) if math.isfinite(v) else 0
+        assert (found - want) % PRIME == 0, (v, e)
+        assert found <= PRIME
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_remainders_of_words(words):
+    rng = random.Random(words)
+    most = (1 << 32 * words) - 1
+    values = [*ends_of_remainders(rng, most), *range(0, most, most // 50 + 1)]
+    values += [i * PRIME for i in (1, 2, 7) if i * PRIME <= most]
+    value = np.array(
+        [[v >> 32 * i & 0xFFFFFFFF for i in range(words)] for v in values], np.uint32
+    )
+    out = np.empty(len(values), np.uint64)
+    for negative in (0, 1):
+        signs = np.full(len(values), negative, np.uint8)
+        each(plain(), f"remainder_{words}", out.size, value, signs, out)
+        assert out.tolist() == [(-v if negative else v) % PRIME for v in values]
+
+
+def test_sums_wrap_and_are_made_good():
+    rng = random.Random(5)
+    for start in (0, 2**64 - 1, 2**64 - 8, 2**64 - PRIME):
+        for terms in ([PRIME - 1] * 100, [rng.randrange(PRIME) for _ in range(100)]):
+            x, total = np.array(terms, np.uint64), np.array([start], np.uint64)
+            each(plain(), "added", x.size, x, total)
+            assert int(total[0]) % PRIME == (start + sum(terms)) % PRIME
 
 
 # ---- Reconstruction -------------------------------------------------------------

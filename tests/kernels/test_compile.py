@@ -28,6 +28,11 @@ OTHERS = (
     Variant(9, "norm", True, 64),
     Variant(49, "norm", False, 192),
 )
+RECONSTRUCTIONS = [
+    Variant(n, "norm", False, with_low=low, with_check=check)
+    for n in (2, 15, 49)
+    for low, check in ((True, False), (False, True), (True, True))
+]
 OF_MODULI = ("residues", "reduce", "reconstruct")
 """Stages that the engine asks for with a variant."""
 
@@ -112,6 +117,11 @@ def test_every_stage_for_every_architecture(stage, architecture):
 @pytest.mark.parametrize("stage", OF_MODULI)
 def test_every_kind_of_variant(stage, variant, architecture):
     check(stage, variant, architecture)
+
+
+@pytest.mark.parametrize("variant", RECONSTRUCTIONS)
+def test_every_way_to_reconstruct(variant):
+    check("reconstruct", variant, "sm_90a")
 
 
 @pytest.mark.slow

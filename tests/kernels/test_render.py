@@ -17,6 +17,7 @@ from np_ozaki._kernels.render import (
     source,
 )
 
+from np_ozaki.engines.checksum import PRIME
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
@@ -159,6 +160,13 @@ def test_quotient_is_right_or_one_less_where_its_fraction_says_so(n):
 
 
 @pytest.mark.parametrize("n", COUNTS)
+def test_words_of_a_value_fit_a_sum_of_remainders(n):
+    # `words_remainder` adds six of them to one that is nearly reduced.
+    assert 6 * PRIME + PRIME + 7 < 2**64
+    assert tables(Variant(n, "norm", False))["VALUE_WORDS"] <= 13
+
+
+@pytest.mark.parametrize("n", COUNTS)
 def test_limit_words(n):
     limit = product_bound(n)
     bits, top = limit_words(n)
@@ -200,6 +208,10 @@ def test_flags_of_a_variant():
     assert "#define TRUNCATE false" in text
     assert "#define CUT_PLANE 0" in text
     assert "#define WIDE true" in text
+    for low, check in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        flags = {"with_low": bool(low), "with_check": bool(check)}
+        text = constants(Variant(15, "norm", False, **flags))
+        assert f"#define WITH_LOW {low}\n#define WITH_CHECK {check}\n" in text
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -227,7 +239,7 @@ def test_kernel_names_are_unique():
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_texts_name_no_double(stage):
-    text = source(stage, Variant(15, "norm", True))
+    text = source(stage, Variant(15, "norm", True, with_low=True, with_check=True))
     code = re.sub(r"//.*", "", text)
     assert not re.findall(r"\b(?:double|float64|__d\w+_r[nzud])\b", code)
 
