@@ -44,10 +44,12 @@ moduli."""
 
 
 _HEADERS = {
+    "scaling_exponents": ("lines.cuh", "shares.cuh"),
     "reconstruct": ("lines.cuh", "reconstruct.cuh", "entries.cuh"),
     "reconstruct_low": ("lines.cuh", "reconstruct.cuh", "entries.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh"),
+    "rebalance": ("lines.cuh", "shares.cuh"),
 }
 
 

@@ -389,7 +389,7 @@ FAULTS = {
         "if (shift <= -54) return 0;",
     ),
     "cuda exponents: last group of a block forgotten": (
-        "_kernels/scaling_exponents.cu",
+        "_kernels/shares.cuh",
         "i < ACROSS_GROUPS; ++i",
         "i < ACROSS_GROUPS - 1; ++i",
     ),
