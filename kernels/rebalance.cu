@@ -11,6 +11,7 @@ typedef short int16;
 const int EXPONENT_OFFSET = 1 << 20;
 const int SMALLEST_NORMAL = -1022;
 const int LINE_TOP = 512;
+const int AHEAD = 8;              // entries that a thread reads before it writes
 const int NO_EXPONENT = -0x8000;  // of 0, NaN and Inf
 
 DEVICE bool has_exponent(uint64 bits) { return magnitude(bits) && is_finite(bits); }
@@ -21,14 +22,33 @@ DEVICE T* place(Operand x, int64 batch, int64 line, int64 h) {
   return (T*)x.data + batch * x.batch_stride + line * x.line_stride + h * x.k_stride;
 }
 
-DEVICE void take_levels(Operand x, Share share, Operand levels) {
+// Writes make(h, bits) of the entries of a share, several of them at a time: every write
+// could change what is read later, for all the compiler knows.
+template <class T, class Make>
+DEVICE void rewrite(Operand x, Share share, Operand out, Make make) {
   if (!share.real) return;
-#pragma unroll 8
-  for (int64 h = share.start; h < share.stop; h += share.step) {
-    uint64 bits = x.at(share.batch, share.line, h);
-    int level = has_exponent(bits) ? top_exponent(magnitude(bits)) : NO_EXPONENT;
-    *place<int16>(levels, share.batch, share.line, h) = (int16)level;
+  int64 h = share.start, step = share.step;
+  auto read = [&](int64 at) { return x.at(share.batch, share.line, at); };
+  auto write = [&](int64 at, T made) {
+    *place<T>(out, share.batch, share.line, at) = made;
+  };
+  for (; h + (AHEAD - 1) * step < share.stop; h += AHEAD * step) {
+    uint64 bits[AHEAD];
+    T made[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) bits[i] = read(h + i * step);
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) made[i] = (T)make(h + i * step, bits[i]);
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) write(h + i * step, made[i]);
   }
+  for (; h < share.stop; h += step) write(h, (T)make(h, read(h)));
+}
+
+DEVICE void take_levels(Operand x, Share share, Operand levels) {
+  rewrite<int16>(x, share, levels, [](int64, uint64 bits) {
+    return has_exponent(bits) ? top_exponent(magnitude(bits)) : NO_EXPONENT;
+  });
 }
 
 // Joins to the maxima of lines their largest exponents, each plus `sign` times the
@@ -66,21 +86,16 @@ DEVICE uint64 moved_number(uint64 bits, int move, int* e) {
 DEVICE void copy_scaled(Operand x, Share share, const int* d, int sign, const int* tops,
                         Operand out, int* short_of, uint64* scratch) {
   int most = 0;
-  if (share.real) {
-    // A line without a maximum has nothing to scale.
-    int shift = LINE_TOP + EXPONENT_OFFSET - tops[share.fact];
-    d += share.batch * x.k;
-#pragma unroll 4
-    for (int64 h = share.start; h < share.stop; h += share.step) {
-      uint64 bits = x.at(share.batch, share.line, h);
-      if (has_exponent(bits)) {
-        int e;
-        bits = moved_number(bits, sign * d[h] + shift, &e);
-        most = max(most, SMALLEST_NORMAL - e);
-      }
-      *place<uint64>(out, share.batch, share.line, h) = bits;
-    }
-  }
+  // A line without a maximum has nothing to scale.
+  int shift = share.real ? LINE_TOP + EXPONENT_OFFSET - tops[share.fact] : 0;
+  d += share.batch * x.k;
+  rewrite<uint64>(x, share, out, [&](int64 h, uint64 bits) {
+    if (!has_exponent(bits)) return bits;
+    int e;
+    bits = moved_number(bits, sign * d[h] + shift, &e);
+    most = max(most, SMALLEST_NORMAL - e);
+    return bits;
+  });
   most = (int)over_block(most, scratch, TakeLarger());
   if (threadIdx.x == 0 && most) atomicMax(&short_of[share.batch], most);
 }
