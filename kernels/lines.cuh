@@ -179,25 +179,6 @@ DEVICE int line_facts(Entry entry, int64 k, Exponents how, LineFacts facts, int6
   return exponent;
 }
 
-// ---- Entries of an operand ----
-
-// One thread an entry.  Neighbouring threads take neighbouring entries along the smaller
-// stride: of one line where that is `along` it, else of one inner index.
-struct LineEntry {
-  int64 index, batch, line, h;
-  bool outside;
-
-  DEVICE LineEntry(Operand x, int64 along, int64 batches)
-      : index(blockIdx.x * (int64)blockDim.x + threadIdx.x) {
-    int64 size = x.lines * x.k, inner = along ? x.k : x.lines;
-    int64 rest = index % size;
-    batch = index / size;
-    outside = batch >= batches;
-    line = along ? rest / inner : rest % inner;
-    h = along ? rest % inner : rest / inner;
-  }
-};
-
 // ---- Entries of a result ----
 
 // Blocks of ALONG_THREADS take `width` columns, a power of two, by as many rows as fit;

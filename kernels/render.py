@@ -48,6 +48,7 @@ _HEADERS = {
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh"),
+    "rebalance": ("lines.cuh", "shares.cuh"),
 }
 
 

@@ -151,8 +151,8 @@ class Operands:
 
     Attributes
     ----------
-    x : (batch, lines, k) device array of float64
-        Rows of A or columns of B, any strides.
+    x : (batch, lines, k) device array
+        Rows of A or columns of B, any strides: float64, or what came of it.
     device : Device
         Where it lies.
     """
@@ -170,7 +170,7 @@ class Operands:
 
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
-        strides = (s // 8 for s in self.x.strides)
+        strides = (s // self.x.dtype.itemsize for s in self.x.strides)
         pointer = self.device.pointer(self.x)
         return structure(pointer, *strides, *self.x.shape[1:])
 

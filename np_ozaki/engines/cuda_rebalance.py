@@ -1,7 +1,7 @@
 """Rebalancing and facts about bits on a GPU, by the rules of the CPU engine.
 
-Kernels pass over the entries; vectors of the length of k and of lines go to the host
-between the passes.
+Everything is queued at once: vectors of the length of k and of lines stay on the device
+until all is done.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from np_ozaki.engines.base import Balanced, Exponents, Scheme
 from np_ozaki.engines.cpu_exponents import largest_exponents
 from np_ozaki.engines.cpu_rebalance import LINE_TOP, ROUNDS
 from np_ozaki.engines.cpu_units import ZERO_UNIT
-from np_ozaki.engines.cuda_lines import Operands
+from np_ozaki.engines.cuda_lines import Device, Operands
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda_stages import Stages
@@ -71,52 +70,96 @@ def rebalance(stages: Stages, a: Any, b: Any) -> Balanced:
     """
     device = stages.device
     batch = max(a.shape[0], b.shape[0])
-    a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (a, b))
-    left, right = Operands(a, device), Operands(b.swapaxes(1, 2), device)
-    d = np.zeros((batch, a.shape[2]), dtype=np.int64)
+    x, y = Operands(a, device), Operands(b.swapaxes(1, 2), device)
+    d = device.zeros((batch, a.shape[2]), np.int32)
+    # Exponents go before the copies come.
+    tops_a, tops_b = _balance(stages, x, y, d)
+    scaled_a, short_a = _scaled(stages, x, d, 1, tops_a)
+    scaled_b, short_b = _scaled(stages, y, d, -1, tops_b)
+    steps = device.fetch(d).astype(np.int64)
+    spread = steps.max(axis=1, initial=0) - steps.min(axis=1, initial=0)
+    fits = (device.fetch(short_a) == 0) & (device.fetch(short_b) == 0)
+    return Balanced(
+        scaled_a,
+        scaled_b.swapaxes(1, 2),
+        _shifts(device, tops_a),
+        _shifts(device, tops_b),
+        np.where(fits, spread, 0),
+    )
+
+
+def _balance(stages: Stages, x: Operands, y: Operands, d: Any) -> tuple[Any, Any]:
+    """Queue the rounds that find d; return the tops of lines after them."""
+    batch, k = d.shape
+    left, right = _levels(stages, x, batch), _levels(stages, y, batch)
     for _ in range(ROUNDS):
-        given = device.own(d.astype(np.int32))
-        alpha, beta = _excess(stages, left, given, 1), _excess(stages, right, given, -1)
-        step = beta - alpha
-        known = (alpha > 0) & (beta > 0)
-        d += np.where(known, np.sign(step) * (np.abs(step) >> 1), 0)
-    given = device.own(d.astype(np.int32))
-    rows, fits_a, scaled_a = _scaled(stages, left, given, 1)
-    columns, fits_b, scaled_b = _scaled(stages, right, given, -1)
-    spread = d.max(axis=1, initial=0) - d.min(axis=1, initial=0)
-    spread = np.where(fits_a & fits_b, spread, 0)
-    return Balanced(scaled_a, scaled_b.swapaxes(1, 2), rows, columns, spread)
+        alpha, beta = _excess(stages, left, d, 1), _excess(stages, right, d, -1)
+        args = (alpha, beta, batch * k, d)
+        stages.launch("rebalance", "balance", stages.flat_grid(batch * k), args)
+    return _line_tops(stages, left, d, 1), _line_tops(stages, right, d, -1)
 
 
-def _line_maxima(stages: Stages, operand: Operands, d: Any, sign: int) -> Any:
+def _like(operand: Operands, batch: int, dtype: Any) -> Any:
+    """Return a new array of the same lines, whose order in memory is the operand's."""
+    _, lines, k = operand.x.shape
+    if operand.along:
+        return operand.device.empty((batch, lines, k), dtype)
+    return operand.device.empty((batch, k, lines), dtype).swapaxes(1, 2)
+
+
+def _of_batch(operand: Operands, batch: int) -> Operands:
+    """Return an operand with as many matrices as the product has."""
+    x = operand.x
+    if x.shape[0] < batch:
+        x = np.broadcast_to(x, (batch, *x.shape[1:]))
+    return Operands(x, operand.device)
+
+
+def _levels(stages: Stages, operand: Operands, batch: int) -> Operands:
+    """Return the exponents of an operand's entries, once for a whole batch."""
+    levels = Operands(_like(operand, operand.x.shape[0], np.int16), stages.device)
+    stages.by_shares("rebalance", "levels", operand, (levels.struct(),))
+    return _of_batch(levels, batch)
+
+
+def _maxima(
+    stages: Stages, levels: Operands, weights: Any, sign: int, base: int
+) -> Any:
+    """Return the largest of exponent + sign weight + base of each line."""
+    maxima = stages.device.zeros(levels.x.shape[:2], np.int32)
+    args = (weights, sign, base, maxima)
+    stages.by_shares("rebalance", "maxima", levels, args)
+    return maxima
+
+
+def _line_tops(stages: Stages, levels: Operands, d: Any, sign: int) -> Any:
     """Return the largest exponent of each line of x D, with the kernels' offset."""
-    tops = stages.device.zeros(operand.x.shape[:2], np.int32)
-    stages.each_entry("rebalance", "line_tops", operand, (d, sign, tops))
-    return tops
+    return _maxima(stages, levels, d, sign, _OFFSET)
 
 
-def _excess(stages: Stages, operand: Operands, d: Any, sign: int) -> Exponents:
-    """Return the largest exponent of each inner index of x D relative to its line's."""
-    tops = _line_maxima(stages, operand, d, sign)
-    excess = stages.device.zeros(d.shape, np.int32)
-    args = (d, sign, tops, excess)
-    stages.each_entry("rebalance", "inner_excess", operand, args)
-    return np.asarray(stages.device.fetch(excess), dtype=np.int64)
+def _excess(stages: Stages, levels: Operands, d: Any, sign: int) -> Any:
+    """Return the largest exponent of each inner index relative to its line's in x D.
+
+    With the kernels' offset, and without the index's own d.
+    """
+    tops = _line_tops(stages, levels, d, sign)
+    inner = Operands(levels.x.swapaxes(1, 2), stages.device)
+    return _maxima(stages, inner, tops, -1, 2 * _OFFSET)
 
 
 def _scaled(
-    stages: Stages, operand: Operands, d: Any, sign: int
-) -> tuple[Exponents, NDArray[np.bool_], Any]:
-    """Return what lines are scaled by, if no entry underflows, and scaled lines."""
-    device = stages.device
-    batch, lines, k = operand.x.shape
-    tops = device.fetch(_line_maxima(stages, operand, d, sign)).astype(np.int64)
-    shifts = np.where(tops > 0, LINE_TOP + _OFFSET - tops, 0)
-    short = device.zeros((batch,), np.int32)
-    shape = (batch, lines, k) if operand.along else (batch, k, lines)
-    out = device.empty(shape, np.float64)
-    args = (d, sign, device.own(shifts.astype(np.int32)), out, short)
-    stages.each_entry("rebalance", "scaled_copy", operand, args)
-    if not operand.along:
-        out = out.swapaxes(1, 2)
-    return shifts, device.fetch(short) == 0, out
+    stages: Stages, operand: Operands, d: Any, sign: int, tops: Any
+) -> tuple[Any, Any]:
+    """Return scaled lines, and what is above 0 for matrices where entries underflow."""
+    batch = d.shape[0]
+    out = _like(operand, batch, np.float64)
+    short = stages.device.zeros((batch,), np.int32)
+    args = (d, sign, tops, Operands(out, stages.device).struct(), short)
+    stages.by_shares("rebalance", "scaled", _of_batch(operand, batch), args)
+    return out, short
+
+
+def _shifts(device: Device, tops: Any) -> Exponents:
+    """Return what brings lines to `LINE_TOP`, on the host."""
+    exponents = device.fetch(tops).astype(np.int64)
+    return np.where(exponents > 0, LINE_TOP + _OFFSET - exponents, 0)

@@ -142,9 +142,14 @@ class Stages:
         below : (batch, lines) device array of int32
             Zeros; takes the maxima.
         """
+        self.by_shares("scaling_exponents", "units", operand, (below,))
+
+    def by_shares(
+        self, stage: str, kernel: str, operand: Operands, args: tuple[Any, ...]
+    ) -> None:
+        """Queue a kernel whose blocks take a share of an operand each."""
         grid, depth, how = self.shares(operand.x.shape, along=operand.along)
-        args = (operand.struct(), depth, below)
-        self.launch("scaling_exponents", f"units_{how}", grid, args)
+        self.launch(stage, f"{kernel}_{how}", grid, (operand.struct(), depth, *args))
 
     def moved_facts(
         self, operand: Operands, facts: Facts, shifts: NDArray[np.int64]
@@ -171,14 +176,6 @@ class Stages:
         """Return the variant of stage residues for A (left) or B."""
         lent = lent_bits(scheme.num_moduli, scheme.scaling, _gained(scheme, left))
         return variant._replace(lent_bits=lent)
-
-    def each_entry(
-        self, stage: str, kernel: str, operand: Operands, args: tuple[Any, ...]
-    ) -> None:
-        """Queue a kernel of one thread an entry of an operand."""
-        given = (operand.struct(), int(operand.along), operand.x.shape[0], *args)
-        grid = self.flat_grid(math.prod(operand.x.shape))
-        self.launch(stage, kernel, grid, given)
 
     @staticmethod
     def flat_grid(count: int) -> tuple[int]:

@@ -32,7 +32,11 @@ TOO_WIDE = "range too wide to certify"
 """Reason of a product that 49 moduli cannot certify."""
 
 _LEAST_SPREAD = 4
-"""Bits that rebalancing must move for it to save a modulus."""
+"""Bits that rebalancing must move to be tried where 49 moduli are too few."""
+
+_LEAST_SAVED = 4
+"""Moduli that rebalancing must promise to save: its search and the second look at its
+copies cost about as much."""
 
 _UNIT_EXPONENT = -53
 
@@ -251,7 +255,7 @@ def multiply(
     -----
     "auto" and tolerances decide for each matrix of a batch by itself: enough moduli for
     ordinary data, or fewer where entries have few bits, and a certificate.  Where that
-    fails, the inner index is rebalanced if that helps, then come as many moduli as the
+    fails, the inner index is rebalanced if that pays, then come as many moduli as the
     certificate asks for; where 49 are not enough, native arithmetic, or the correctly
     rounded product by Python integers where native arithmetic does not keep the
     promise or ``reproducible=True`` forbids it.
@@ -329,14 +333,15 @@ def _climb(work: _Work, index: list[int], target: Target) -> None:
 
 def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     """Multiply those that rebalancing helps; return them where certified."""
+    index = [i for i in index if _promises(work, i, int(work.missing[i]))]
     if not index:
         return set()
     engine, scheme = work.engine, work.ways[index[0]].scheme
     balanced = engine.rebalance(_pick(work.a, index), _pick(work.b, index))
-    (moved,) = np.nonzero(balanced.spread >= _LEAST_SPREAD)
-    if not moved.size:
+    spread = [int(bits) for bits in balanced.spread]
+    chosen = [j for j, i in enumerate(index) if _promises(work, i, spread[j])]
+    if not chosen:
         return set()
-    chosen = moved.tolist()
     index = [index[i] for i in chosen]
     balanced = _of_balanced(balanced, chosen)
     missing = engine.missing_bits(balanced.a, balanced.b, scheme, target)
@@ -363,7 +368,8 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     )
     ready = [i for i, bits in enumerate(part.missing) if not bits]
     if ready:
-        part.run(scheme, ready, target)
+        # The second look has certified them already.
+        part.run(scheme, ready, None)
     _climb(part, [i for i in range(len(index)) if part.missing[i]], target)
     work.recomputed |= part.recomputed
     done = [i for i in range(len(index)) if not part.missing[i]]
@@ -377,6 +383,21 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
         for i, j in zip(where, done, strict=True):
             work.ways[i] = part.ways[j]
     return set(where)
+
+
+def _promises(work: _Work, i: int, bits: int) -> bool:
+    """Return whether a matrix that misses so many bits less is worth rebalancing.
+
+    A D and D^-1 B have the |A||B| of A and B, and the norm of a row times that of a
+    column, which a certificate holds to it, shrinks by no more than the spread of D:
+    so many bits can be gained, and hardly more where terms were too small to be seen.
+    """
+    scheme, missing, k = work.ways[i].scheme, int(work.missing[i]), work.a.shape[2]
+    usual = more_moduli(scheme, missing, k)
+    if usual is None:
+        return bits >= _LEAST_SPREAD
+    best = more_moduli(scheme, missing - bits, k) if bits < missing else None
+    return usual.num_moduli - (best or scheme).num_moduli >= _LEAST_SAVED
 
 
 def _exact(work: _Work) -> None:
