@@ -179,7 +179,8 @@ def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Arra
     mu, nu = engine.scaling_exponents(
         moved.a, moved.b, scheme.num_moduli, scheme.scaling
     )
-    before = _before_rounding(moved.a[0], moved.b[0], mu[0], nu[0])
+    mu, nu = mu[0] - scheme.shift, nu[0] + scheme.shift
+    before = _before_rounding(moved.a[0], moved.b[0], mu, nu)
     shifts = np.add.outer(moved.rows[0], moved.columns[0]).astype(np.int32)
     # Rounded up where it becomes subnormal, which ldexp rounds to nearest.
     before = np.nextafter(

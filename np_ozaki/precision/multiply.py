@@ -351,26 +351,39 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     chosen = better.tolist()
     index = [index[i] for i in chosen]
     balanced = _of_balanced(balanced, chosen)
-    part = _Work(
-        engine,
-        balanced.a,
-        balanced.b,
-        np.empty_like(work.out, shape=(len(index), *work.out.shape[1:])),
-        None if work.low is None else np.empty_like(work.low[index]),
-        work.options,
-        [Way(scheme)] * len(index),
-        work.outcome,
-        (balanced.rows, balanced.columns),
-        True,
-        work.tries,
-        missing[chosen],
-        index,
-    )
+    part = _part(work, balanced, index, missing[chosen])
     ready = [i for i, bits in enumerate(part.missing) if not bits]
     if ready:
         # The second look has certified them already.
         part.run(scheme, ready, None)
     _climb(part, [i for i in range(len(index)) if part.missing[i]], target)
+    return _adopt(work, part, index)
+
+
+def _part(
+    work: _Work, balanced: Balanced, index: list[int], missing: Integers
+) -> _Work:
+    """Return the work that multiplies balanced operands of some matrices."""
+    shape = (len(index), *work.out.shape[1:])
+    return _Work(
+        work.engine,
+        balanced.a,
+        balanced.b,
+        np.empty_like(work.out, shape=shape),
+        None if work.low is None else np.empty_like(work.low, shape=shape),
+        work.options,
+        [work.ways[i] for i in index],
+        work.outcome,
+        (balanced.rows, balanced.columns),
+        True,
+        work.tries,
+        missing,
+        index,
+    )
+
+
+def _adopt(work: _Work, part: _Work, index: list[int]) -> set[int]:
+    """Take over what a part has multiplied as asked for; return which matrices."""
     work.recomputed |= part.recomputed
     done = [i for i in range(len(index)) if not part.missing[i]]
     where = [index[i] for i in done]
@@ -402,12 +415,22 @@ def _promises(work: _Work, i: int, bits: int) -> bool:
 
 def _exact(work: _Work) -> None:
     """Multiply with enough moduli that nothing is rounded."""
-    batch = work.out.shape[0]
-    schemes = exact_schemes(work.engine, work.a, work.b, batch)
-    if None in schemes:
-        raise too_long(work.engine, work.a, work.b, batch)
+    engine, batch = work.engine, work.out.shape[0]
+    schemes = exact_schemes(engine, work.a, work.b, batch)
+    hard = [i for i, scheme in enumerate(schemes) if scheme is None]
+    if hard:
+        a, b = _pick(work.a, hard), _pick(work.b, hard)
+        balanced = engine.rebalance(a, b)
+        found = exact_schemes(engine, balanced.a, balanced.b, len(hard))
+        if None in found or not balanced.spread.all():
+            raise too_long(engine, a, b, len(hard))
+        part = _part(work, balanced, hard, np.zeros(len(hard), dtype=np.int64))
+        for scheme, index in _groups([s for s in found if s]):
+            part.run(scheme, index, None)
+        _adopt(work, part, hard)
+    easy = [i for i, scheme in enumerate(schemes) if scheme is not None]
     for scheme, index in _groups([s for s in schemes if s]):
-        work.run(scheme, index, None)
+        work.run(scheme, [easy[i] for i in index], None)
 
 
 def _groups(items: Sequence[_T]) -> list[tuple[_T, list[int]]]:

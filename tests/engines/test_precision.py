@@ -133,6 +133,28 @@ def test_exact_says_how_many_bits_it_would_take():
         np_ozaki.matmul(a, np.array([[1.0], [1.0]]), precision="exact")
 
 
+@pytest.mark.parametrize("output", ["float64", "dd"])
+def test_exact_rebalances_what_is_only_graded(output):
+    rng = np.random.default_rng(7)
+    d = np.ldexp(1.0, rng.integers(-200, 200, 12))
+    a, b = rng.standard_normal((4, 5, 12)), rng.standard_normal((4, 12, 3))
+    for i in (1, 3):
+        a[i] *= d
+        b[i] /= d[:, None]
+    c, info = product(a, b, precision="exact", output=output)
+    assert info.rebalanced
+    assert info.num_moduli < 20
+    for i in range(4):
+        want = reference.exact_pair(a[i], b[i])
+        halves = (c,) if output == "float64" else c
+        for half, entries in zip(halves, want, strict=False):
+            assert_same_bits(half[i], np.array(entries))
+    # One that rebalancing does not help is enough to refuse.
+    a[2, 0, :2], a[2, 1, :2] = (1.0, 1e-200), (1e-200, 1.0)
+    with pytest.raises(np_ozaki.PrecisionError, match="bits"):
+        product(a, b, precision="exact")
+
+
 def test_exact_leaves_special_values_to_ieee():
     a = np.array([[np.inf, 1.0], [2.0, 3.0]])
     c, _ = product(a, np.array([[1.0, 0.0], [5.0, 7.0]]), precision="exact")

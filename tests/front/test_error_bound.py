@@ -98,6 +98,10 @@ def test_balanced_products_are_bounded_as_they_were_multiplied():
     rng = np.random.default_rng(2)
     d = np.ldexp(1.0, rng.integers(-80, 80, 40))
     a, b = rng.standard_normal((6, 40)) * d, rng.standard_normal((40, 5)) / d[:, None]
+    c, info = product(a, b, precision="exact")
+    assert info.rebalanced
+    assert_bounded(c, info.bound, a, b)
+    assert (info.bound <= 1.1 * 2.0**-53 * np.abs(c)).all()
     c, info = product(a, b)
     assert info.rebalanced
     assert_bounded(c, info.bound, a, b)
