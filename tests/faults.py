@@ -84,6 +84,16 @@ FAULTS = {
         "return np.asarray(np.sign(x) * (np.abs(x) >> 1))",
         "return np.asarray(x >> 1)",
     ),
+    "rebalance: without a promise": (
+        "precision/multiply.py",
+        "    return usual.num_moduli - (best or scheme).num_moduli >= _LEAST_SAVED\n",
+        "    return True\n",
+    ),
+    "rebalance: no moduli left, no try": (
+        "precision/multiply.py",
+        "        return bits >= _LEAST_SPREAD\n",
+        "        return False\n",
+    ),
     "low: head left out": (
         "engines/cpu_reconstruct.py",
         "_absorb(limbs, head * 2.0**shift)",
@@ -604,6 +614,41 @@ FAULTS = {
         "engines/cuda_checksum.py",
         "sums = self._sums[side][1, :, lines[side]]",
         "sums = self._sums[side][0, :, lines[side]]",
+    ),
+    "cuda rebalancing: Inf counts": (
+        "_kernels/rebalance.cu",
+        "return has_exponent(bits) ? top_exponent(magnitude(bits)) : NO_EXPONENT;",
+        "return top_exponent(magnitude(bits) | 1);",
+    ),
+    "cuda rebalancing: D of the first matrix": (
+        "_kernels/rebalance.cu",
+        "    weights += share.batch * levels.k;\n",
+        "",
+    ),
+    "cuda rebalancing: later blocks replace maxima": (
+        "_kernels/rebalance.cu",
+        "atomicMax(&maxima[share.fact], most)",
+        "maxima[share.fact] = most",
+    ),
+    "cuda rebalancing: the index's own d forgotten": (
+        "_kernels/rebalance.cu",
+        "(beta[h] - alpha[h] - 2 * d[h]) / 2",
+        "(beta[h] - alpha[h]) / 2",
+    ),
+    "cuda rebalancing: steps not odd": (
+        "_kernels/rebalance.cu",
+        "(beta[h] - alpha[h] - 2 * d[h]) / 2",
+        "(beta[h] - alpha[h] - 2 * d[h]) >> 1",
+    ),
+    "cuda rebalancing: the rest of a share not copied": (
+        "_kernels/rebalance.cu",
+        "for (; h < share.stop; h += step) write",
+        "if (h == share.start && h < share.stop) write",
+    ),
+    "cuda rebalancing: underflow not told": (
+        "_kernels/rebalance.cu",
+        "atomicMax(&short_of[share.batch], most)",
+        "0",
     ),
     "cuda tiles: facts of the first tile": (
         "engines/cuda_lines.py",

@@ -817,6 +817,20 @@ def test_rest_of_the_rounding_on_the_host(place):
 # ---- Rebalancing, units, samples -------------------------------------------------
 
 
+def check_rebalancing(place, a, b, layout=("C", "C")):
+    """Assert that both engines rebalance alike; return whether they could."""
+    x, y = (laid_out(place.own, v, n) for v, n in zip((a, b), layout, strict=True))
+    want, found = CPU.rebalance(a, b), place.engine.rebalance(x, y)
+    assert found.rows.tolist() == want.rows.tolist()
+    assert found.columns.tolist() == want.columns.tolist()
+    assert found.spread.tolist() == want.spread.tolist()
+    if not want.spread.all():
+        return False
+    assert_same_bits(place.host(found.a), want.a)
+    assert_same_bits(place.host(found.b), want.b)
+    return True
+
+
 @few
 @given(st.data(), seeds, regimes, st.sampled_from([0, 30, 700]))
 def test_rebalancing_is_the_cpu_engines(place, data, seed, regime, grade):
@@ -829,17 +843,82 @@ def test_rebalancing_is_the_cpu_engines(place, data, seed, regime, grade):
         a, b = np.ldexp(a, steps), np.ldexp(b, -steps[:, np.newaxis])
     a[0, 0], b[0, 4] = 0.0, 0.0
     a[0, 1, :2] = np.nan, -np.inf
-    layout = data.draw(st.tuples(layouts, layouts))
-    x, y = (laid_out(place.own, v, n) for v, n in zip((a, b), layout, strict=True))
-    want, found = CPU.rebalance(a, b), place.engine.rebalance(x, y)
-    assert found.rows.tolist() == want.rows.tolist()
-    assert found.columns.tolist() == want.columns.tolist()
-    assert found.spread.tolist() == want.spread.tolist()
-    if want.spread.all():
-        assert_same_bits(place.host(found.a), want.a)
-        assert_same_bits(place.host(found.b), want.b)
+    check_rebalancing(place, a, b, data.draw(st.tuples(layouts, layouts)))
     host = place.engine.rebalance(a, b)
-    assert host.spread.tolist() == want.spread.tolist()
+    assert host.spread.tolist() == CPU.rebalance(a, b).spread.tolist()
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 1, 1), (40, 1, 3), (1, 70, 1), (1, 5, 33), (37, 6, 2), (32, 65, 64)],
+)
+@pytest.mark.parametrize("layout", [("C", "C"), ("F", "F"), ("spread", "batch last")])
+@pytest.mark.parametrize("shares", [(4096, 512), (30, 22)])
+def test_rebalancing_by_blocks(place, monkeypatch, m, k, n, layout, shares):
+    # Of lines and inner indices alike, some of zeros; every matrix has a D of its own.
+    monkeypatch.setattr(cuda_stages, "_CHUNK", shares[0])
+    monkeypatch.setattr(cuda_stages, "_DEPTH", shares[1])
+    rng = np.random.default_rng([m, k, n])
+    for batches in ((1, 3), (3, 1), (2, 2)):
+        steps = rng.integers(-100, 101, (max(batches), k))
+        a = matrices(rng, batches[0], (m, k), "sparse")
+        b = matrices(rng, batches[1], (k, n), "ordinary")
+        a = np.ldexp(a, steps[: batches[0], np.newaxis, :])
+        b = np.ldexp(b, -steps[: batches[1], :, np.newaxis])
+        a[0, m // 2], b[-1, :, n // 2], b[0, k // 3] = -0.0, 0.0, 0.0
+        a[-1, m // 3, k // 2], b[0, k // 2, n // 3] = np.inf, np.nan
+        check_rebalancing(place, a, b, layout)
+
+
+@pytest.mark.parametrize("layout", [("C", "F"), ("F", "C")])
+def test_rebalancing_of_long_lines(place, layout):
+    # Shares hold groups of entries that are read together, and a rest.
+    rng = np.random.default_rng(43)
+    k = 2048 + 300
+    steps = rng.integers(-60, 61, k)
+    a = np.ldexp(rng.standard_normal((1, 2, k)), steps)
+    b = np.ldexp(rng.standard_normal((1, k, 3)), -steps[:, np.newaxis])
+    assert check_rebalancing(place, a, b, layout)
+
+
+def test_rebalancing_of_subnormal_numbers(place):
+    rng = np.random.default_rng(44)
+    a, b = entries(rng, (1, 5, 40), "subnormal"), entries(rng, (1, 40, 4), "ordinary")
+    b = np.ldexp(b, rng.integers(-9, 10, (40, 1)))
+    assert check_rebalancing(place, a, b)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rebalancing_that_would_underflow(place, transposed):
+    a, b = np.ones((2, 3, 40)), np.ones((2, 40, 3))
+    a[:, :, :20], b[:, :20] = 2.0**900, 2.0**-900
+    # One entry of one matrix, in a line that is small where D makes it smaller.
+    a[1, 2, :20], a[1, 2, 3] = 0.0, 2.0**-1074
+    if transposed:
+        a, b = b.swapaxes(1, 2), a.swapaxes(1, 2)
+    assert not check_rebalancing(place, a, b)
+    assert CPU.rebalance(a, b).spread.astype(bool).tolist() == [True, False]
+
+
+def test_rounds_of_rebalancing_do_not_wait(place, monkeypatch):
+    device, queued = place.engine.device, []
+    launch, fetch = device.launch, device.fetch
+
+    def noted(stage, variant, kernel, *args, **kwargs):
+        queued.append(kernel)
+        return launch(stage, variant, kernel, *args, **kwargs)
+
+    def waited(x):
+        queued.append("fetch")
+        return fetch(x)
+
+    monkeypatch.setattr(device, "launch", noted)
+    monkeypatch.setattr(device, "fetch", waited)
+    x = place.own(np.ones((1, 4, 4)))
+    place.engine.rebalance(x, x)
+    first = queued.index("fetch")
+    assert set(queued[first:]) == {"fetch"}
+    assert queued.count("balance") == 4
 
 
 def test_a_product_with_the_own_transpose_needs_no_rebalancing(place):

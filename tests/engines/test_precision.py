@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import np_ozaki
+from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics import budget, reference
-from np_ozaki.precision import schemes
+from np_ozaki.precision import multiply, schemes
 from np_ozaki.testing import assert_same_bits, matrices, operands
 
 ENGINE = CpuEngine()
@@ -327,6 +328,66 @@ def test_graded_products_take_fifteen_moduli(width):
     c, info = product(a, b)
     assert (info.num_moduli, info.rebalanced, info.fallback) == (15, True, None)
     assert_within(c, a, b, 49 * 2.0**-53)
+
+
+class Counting(CpuEngine):
+    """Counts what rebalancing costs."""
+
+    def __init__(self):
+        super().__init__()
+        self.searches = self.looks = 0
+
+    def rebalance(self, a, b):
+        self.searches += 1
+        return super().rebalance(a, b)
+
+    def missing_bits(self, a, b, scheme, target):
+        self.looks += 1
+        return super().missing_bits(a, b, scheme, target)
+
+
+def served(a, b):
+    """Return how a product was served, and the engine."""
+    engine = Counting()
+    out = np.empty((1, a.shape[0], b.shape[1]))
+    return multiply(engine, a[None], b[None], out, Options()), engine
+
+
+def test_rebalancing_is_not_tried_for_a_few_moduli():
+    a, b = graded(5, 24, 48, 20, 5)
+    result, engine = served(a, b)
+    assert 15 < result.num_moduli < 19
+    assert (engine.searches, engine.looks) == (0, 0)
+
+
+def test_copies_are_not_looked_at_where_little_was_moved():
+    rng = np.random.default_rng(9)
+    a, b = rng.standard_normal((2, 96, 96)) * np.exp(
+        4 * rng.standard_normal((2, 96, 96))
+    )
+    result, engine = served(a, b)
+    assert (engine.searches, engine.looks) == (1, 0)
+    assert result.num_moduli >= 19
+    assert not result.balanced
+
+
+def test_copies_are_looked_at_once():
+    result, engine = served(*graded(5, 24, 48, 20, 40))
+    assert (engine.searches, engine.looks) == (1, 1)
+    assert (result.num_moduli, result.balanced) == (15, True)
+
+
+@pytest.mark.parametrize("grade", [12, 200])
+def test_rebalancing_promises_no_more_than_it_moves(grade):
+    # What is missed falls by no more bits than D spreads over.
+    rng = np.random.default_rng(10)
+    a, b = graded(11, 32, 64, 32, grade)
+    a = a * np.exp(2 * rng.standard_normal(a.shape))
+    balanced = ENGINE.rebalance(a[None], b[None])
+    before = ENGINE.missing_bits(a[None], b[None], Scheme(15), "conventional")
+    after = ENGINE.missing_bits(balanced.a, balanced.b, Scheme(15), "conventional")
+    assert before > after
+    assert before - after <= balanced.spread
 
 
 @given(operands(max_side=4, max_k=8))
