@@ -193,6 +193,28 @@ def test_sums_at_the_bound_are_exact():
     assert np.abs(pieces * units).max() <= 2.0**cpu_checksum._PIECE
 
 
+def test_sums_of_many_blocks_do_not_overflow():
+    sums = cpu_checksum._Accumulator((2, 1, 1, 1), [0, 29], [0, 29], 18)
+    for _ in range(3000):
+        sums.add(
+            slice(1), slice(1), np.full((2, 1, 1, 1), [[[[2.0**53]]], [[[2.0**82]]]])
+        )
+    found, spoiled = sums.modulo()
+    assert found.tolist() == [[3000 * (2**53 + 2**82) % PRIME]]
+    assert not spoiled.any()
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 2.0**60, -(2.0**53) - 2])
+def test_sums_that_are_not_exact_agree_with_nothing(value):
+    sums = cpu_checksum._Accumulator((1, 1, 3, 1), [0], [0], 18)
+    with np.errstate(invalid="ignore"):
+        sums.add(slice(0, 1), slice(0, 2), np.array([5.0, value]).reshape(1, 1, 2, 1))
+    found, spoiled = sums.modulo()
+    assert spoiled.tolist() == [[False, True, False]]
+    side, other = cpu_checksum._pair(found, (found, spoiled))
+    assert (side != other).tolist() == spoiled.tolist()
+
+
 # ---- Something is wrong ----
 
 
@@ -352,6 +374,31 @@ def test_rows_of_products_that_changed_places_are_found(n):
         error = outcome(Faulty("gemm", spoil), *pair, scheme, right)
         assert error is not None
         assert error.rows == (2, 5)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_one_direction_is_enough(rows):
+    # Two wrong entries of a line, such that its own sum is right.
+    pair, scheme = subjects(2), Scheme(2)
+    first, second = (int(w) for w in weights(7, left=not rows)[[1, 4]])
+
+    def spoil(out):
+        line = out[0, 0, 2] if rows else out[0, 0, :, 2]
+        line[1] += second
+        line[4] -= first
+
+    error = outcome(Faulty("gemm", spoil), *pair, scheme, None)
+    assert (error.rows, error.columns) == (((), (1, 4)) if rows else ((1, 4), ()))
+
+
+def test_changes_that_plain_sums_would_not_show_are_found():
+    pair, scheme = subjects(2), Scheme(2)
+
+    def spoil(out):
+        out[0, 0, 1:3, 3:5] += np.array([[1, -1], [-1, 1]])
+
+    error = outcome(Faulty("gemm", spoil), *pair, scheme, None)
+    assert (error.rows, error.columns) == ((1, 2), (3, 4))
 
 
 def constants_of(system):
