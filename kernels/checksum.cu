@@ -14,22 +14,47 @@ DEVICE void add_modulo(uint64* sum, uint64 x) {
   while (x) x = atomicAdd(sum, x) + x < x ? 8 : 0;
 }
 
-// Adds the terms x y of a share to the sum of its line; `term(h, &x, &y)` gives two
-// remainders.
-template <class Lines, class Term>
-DEVICE void join_products(Lines lines, Share share, Term term, uint64* sum) {
+// Adds what a thread has of a line's sum to that sum.
+template <class Lines>
+DEVICE void join(Lines lines, Share share, uint64 remainder, uint64* sum) {
   __shared__ uint64 scratch[ALONG_THREADS];
-  uint64 total = 0;
-  if (share.real) {
-#pragma unroll 4
-    for (int64 h = share.start; h < share.stop; h += share.step) {
-      uint64 x, y;
-      term(h, &x, &y);
-      total = plus_product(total, x, y);
+  remainder = lines.over(remainder, scratch, TakeSumModulo());
+  if (share.real && lines.writes()) add_modulo(sum, remainder);
+}
+
+const int UNROLLED_TERMS = 4;
+
+// Sums A' times a factor over the share of a thread; `look(h, &bits, &exponent, &factor)`
+// tells an entry.  Most entries are plain, and taken together so.
+template <class Sum, class Factor, class Look>
+DEVICE uint64 sum_of_integers(Share share, Look look) {
+  Sum sum = {0, 0};
+  int64 stop = share.real ? share.stop : share.start;
+  for (int64 h = share.start; h < stop; h += UNROLLED_TERMS * share.step) {
+    uint64 bits[UNROLLED_TERMS];
+    Factor factor[UNROLLED_TERMS];
+    int exponent[UNROLLED_TERMS];
+    bool plain = true;
+#pragma unroll
+    for (int i = 0; i < UNROLLED_TERMS; ++i) {
+      int64 at = h + i * share.step;
+      bits[i] = factor[i] = exponent[i] = 0;
+      if (at < stop) look(at, &bits[i], &exponent[i], &factor[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < UNROLLED_TERMS; ++i)
+      plain = plain && is_plain(bits[i], exponent[i]);
+    if (plain) {
+#pragma unroll
+      for (int i = 0; i < UNROLLED_TERMS; ++i)
+        sum.add(plain_remainder(bits[i], exponent[i]), factor[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < UNROLLED_TERMS; ++i)
+        sum.add(integer_remainder(bits[i], exponent[i]), factor[i]);
     }
   }
-  total = lines.over(folded(total), scratch, TakeSumModulo());
-  if (share.real && lines.writes()) add_modulo(sum, total);
+  return sum.remainder();
 }
 
 // ---- Sums over the lines of an operand ----
@@ -38,28 +63,31 @@ DEVICE void join_products(Lines lines, Share share, Term term, uint64* sum) {
 // an inner index keeps its sum; `sums` is (batch, k).
 template <class Lines>
 DEVICE void inner_sums(Lines lines, Share share, Operand inner, LineFacts facts,
-                       const uint64* weights, uint64* sums) {
+                       const uint32* weights, uint64* sums) {
   const int* exponents = facts.exponents + share.batch * inner.k;
-  auto term = [=](int64 i, uint64* x, uint64* y) {
-    *x = integer_remainder(inner.at(share.batch, share.line, i), exponents[i]);
-    *y = weights[i];
+  auto look = [=](int64 i, uint64* bits, int* exponent, uint32* weight) {
+    *bits = inner.at(share.batch, share.line, i);
+    *exponent = exponents[i];
+    *weight = weights[i];
   };
-  join_products(lines, share, term, sums + share.fact);
+  uint64 sum = sum_of_integers<ShortSum, uint32>(share, look);
+  join(lines, share, sum, sums + share.fact);
 }
 
 KERNEL void inner_sums_along(Operand inner, int64 depth, LineFacts facts,
-                             const uint64* weights, uint64* sums) {
+                             const uint32* weights, uint64* sums) {
   inner_sums(Along(), share_along(inner, depth), inner, facts, weights, sums);
 }
 
 KERNEL void inner_sums_across(Operand inner, int64 depth, LineFacts facts,
-                              const uint64* weights, uint64* sums) {
+                              const uint32* weights, uint64* sums) {
   inner_sums(Across(), share_across(inner, depth), inner, facts, weights, sums);
 }
 
 // ---- Sums along the lines of an operand ----
 
-// y_i = sum of A'_ih z_h, for every matrix of the result: a batch of 1 broadcasts.
+// y_i = sum of A'_ih z_h, for every matrix of the result: a batch of 1 broadcasts.  A
+// thread has at most 32 entries.
 struct InnerVector {
   const uint64* data;  // (batch, k), what `inner_sums` left
   int64 batch;
@@ -70,13 +98,15 @@ DEVICE void line_sums(Lines lines, Share share, Operand x, int64 batch_x,
                       LineFacts facts, InnerVector inner, uint64* sums,
                       int64 sums_stride) {
   int64 of_x = batch_x > 1 ? share.batch : 0;
-  int exponent = share.real ? facts.exponents[of_x * x.lines + share.line] : 0;
+  int of_line = share.real ? facts.exponents[of_x * x.lines + share.line] : 0;
   const uint64* vector = inner.data + (inner.batch > 1 ? share.batch : 0) * x.k;
-  auto term = [=](int64 h, uint64* one, uint64* other) {
-    *one = integer_remainder(x.at(of_x, share.line, h), exponent);
-    *other = folded(vector[h]);
+  auto look = [=](int64 h, uint64* bits, int* exponent, uint64* factor) {
+    *bits = x.at(of_x, share.line, h);
+    *exponent = of_line;
+    *factor = folded(vector[h]);
   };
-  join_products(lines, share, term, sums + share.batch * sums_stride + share.line);
+  uint64 sum = sum_of_integers<LongSum, uint64>(share, look);
+  join(lines, share, sum, sums + share.batch * sums_stride + share.line);
 }
 
 KERNEL void line_sums_along(Operand x, int64 depth, int64 batch_x, LineFacts facts,
@@ -100,23 +130,27 @@ DEVICE uint64 remainder_at(Products products, int64 batch, int64 i, int64 j) {
 }
 
 KERNEL void row_sums(Products products, int64 rows, int64 columns, int64 depth,
-                     const uint64* weights, uint64* sums, int64 sums_stride) {
+                     const uint32* weights, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, rows, columns};
   Share share = share_along(shape, depth);
-  auto term = [=](int64 j, uint64* x, uint64* y) {
-    *x = remainder_at(products, share.batch, share.line, j);
-    *y = weights[j];
-  };
-  join_products(Along(), share, term, sums + share.batch * sums_stride + share.line);
+  ShortSum sum = {0, 0};
+#pragma unroll 8
+  for (int64 j = share.start; j < share.stop; j += share.step)
+    sum.add(remainder_at(products, share.batch, share.line, j), weights[j]);
+  join(Along(), share, sum.remainder(),
+       sums + share.batch * sums_stride + share.line);
 }
 
 KERNEL void column_sums(Products products, int64 rows, int64 columns, int64 depth,
-                        const uint64* weights, uint64* sums, int64 sums_stride) {
+                        const uint32* weights, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, columns, rows};
   Share share = share_across(shape, depth);
-  auto term = [=](int64 i, uint64* x, uint64* y) {
-    *x = remainder_at(products, share.batch, i, share.line);
-    *y = weights[i];
-  };
-  join_products(Across(), share, term, sums + share.batch * sums_stride + share.line);
+  ShortSum sum = {0, 0};
+  if (share.real) {
+#pragma unroll 8
+    for (int64 i = share.start; i < share.stop; i += share.step)
+      sum.add(remainder_at(products, share.batch, i, share.line), weights[i]);
+  }
+  join(Across(), share, sum.remainder(),
+       sums + share.batch * sums_stride + share.line);
 }

@@ -25,24 +25,54 @@ HD uint64 upper_product(uint64 x, uint64 y) {
 #endif
 }
 
-// total + x y, at most q + 3, for remainders x, y and total <= q + 7.
-HD uint64 plus_product(uint64 total, uint64 x, uint64 y) {
-  uint64 high = upper_product(x, y), low = x * y;  // high < 2^58
-  return nearly_folded((high << 3 | low >> PRIME_BITS) + (low & PRIME) + total);
-}
+// A sum of at most 32 products x y, for x < 2^61 + 2^60 and remainders y.
+struct LongSum {
+  uint64 high, low;
+
+  HD void add(uint64 x, uint64 y) {
+    uint64 product = x * y;
+    low += product;
+    high += upper_product(x, y) + (low < product);
+  }
+  HD uint64 remainder() const;  // below q
+};
+
+// A sum of at most 2^13 products x y, for x < 2^62 and weights y < 2^18.
+struct ShortSum {
+  uint64 high, low;  // of the upper and of the lower 32 bits of x
+
+  HD void add(uint64 x, uint32 y) {
+    low += (uint64)(uint32)x * y;
+    high += (uint64)(uint32)(x >> 32) * y;
+  }
+  HD uint64 remainder() const;
+};
 
 // x 2^shift for a remainder x and 0 <= shift < 61.
 HD uint64 rotated(uint64 x, int shift) {
   return (x << shift & PRIME) | x >> (PRIME_BITS - shift);
 }
 
-// A' of an entry, see `scaled_integer`; NaN and Inf count as 0.
+HD uint64 LongSum::remainder() const {  // 2^64 is 8
+  return folded(rotated(folded(high), 3) + nearly_folded(low));
+}
+
+HD uint64 ShortSum::remainder() const {
+  return folded(rotated(folded(high), 32) + nearly_folded(low));
+}
+
+// A' of an entry modulo q, below 2^61 + 2^60; NaN and Inf count as 0.  See
+// `scaled_integer`, and `plain_integer` for entries that are plain.
 HD uint64 integer_remainder(uint64 bits, int exponent) {
   int byte_shift;
-  uint64 value = scaled_integer<true, false>(bits, exponent, &byte_shift);
   // Twice the offset is q + 1.
-  uint64 remainder = nearly_folded(value + (OFFSET - 1));
-  return byte_shift ? rotated(remainder, 8 * byte_shift % PRIME_BITS) : remainder;
+  uint64 value = scaled_integer<true, false>(bits, exponent, &byte_shift) + (OFFSET - 1);
+  if (!byte_shift) return value;
+  return rotated(nearly_folded(value), 8 * byte_shift % PRIME_BITS);
+}
+
+HD uint64 plain_remainder(uint64 bits, int exponent) {
+  return plain_integer<false>(bits, exponent) + (OFFSET - 1);
 }
 
 // The remainder, below q, of a number of `words` 32-bit words and a sign.

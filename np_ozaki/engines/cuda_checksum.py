@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Checksums", "PartSums"]
 
+_LINE_DEPTH = 256
+"""Inner indices of a block of lines side by side: 32 for each of its threads, whose
+sums of products then fit 128 bits."""
+
 
 class Side(Protocol):
     """A tile of lines of one operand, and the exponents that C' was made with."""
@@ -46,7 +50,7 @@ class Checksums:
         # In one piece, so that one copy brings all to the host.
         self._words = device.zeros((2 * batch * (m + n),), np.uint64)
         self._weights = [
-            device.own(weights(count, left=left).view(np.uint64))
+            device.own(weights(count, left=left).astype(np.uint32))
             for count, left in ((m, True), (n, False))
         ]
 
@@ -195,7 +199,9 @@ class PartSums:
         stages.device.mark("checksum")
         inner, sums = self._inner[1 - side], self._sums[side][0, :, lines]
         shape = (sums.shape[0], *operand.x.shape[1:])
-        grid, depth, how = stages.shares(shape, along=operand.along)
+        grid, depth, how = stages.shares(
+            shape, along=operand.along, across_depth=_LINE_DEPTH
+        )
         args = (
             operand.struct(),
             depth,

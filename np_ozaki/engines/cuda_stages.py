@@ -123,11 +123,11 @@ class Stages:
 
     @staticmethod
     def shares(
-        shape: tuple[int, int, int], *, along: bool
+        shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
     ) -> tuple[tuple[int], int, str]:
         """Return grid, depth and direction of kernels that give blocks a share."""
         batch, lines, k = shape
-        depth = _CHUNK if along else _DEPTH
+        depth = _CHUNK if along else across_depth
         strips = lines if along else -(-lines // _TILE_LINES)
         how = "along" if along else "across"
         return (batch * strips * -(-k // depth),), depth, how

@@ -12,7 +12,7 @@ import simt
 from devices import LAYOUTS, POISON, entries, laid_out
 
 from np_ozaki import tiling
-from np_ozaki.engines import cuda_checksum
+from np_ozaki.engines import cuda_checksum, cuda_stages
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.checksum import PRIME, weights
 from np_ozaki.engines.cpu import CpuEngine
@@ -187,6 +187,12 @@ def test_empty_products(place, shape):
     assert not out.any()
 
 
+def test_shares_of_threads_are_as_short_as_kernels_need():
+    # At most 32 entries of a line, whichever way lines lie; see `LongSum`.
+    assert cuda_checksum._LINE_DEPTH // (256 // 32) <= 32
+    assert cuda_stages._CHUNK // 256 <= 32
+
+
 # ---- Sums are those of integers --------------------------------------------------
 
 
@@ -222,7 +228,7 @@ def sums_of_integers(a, b, scheme):
 def of_few_entries(engine, monkeypatch, depth):
     """Let blocks take shares of `depth` entries, so that many add to one sum."""
 
-    def shares(shape, *, along):
+    def shares(shape, *, along, **_):
         (blocks,), _, how = type(engine).shares(shape, along=along)
         assert blocks <= shape[0] * shape[1]
         return (blocks * -(-shape[2] // depth),), depth, how

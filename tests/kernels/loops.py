@@ -96,9 +96,22 @@ extern "C" void each_folded(int64 count, const uint64* x, uint64* nearly,
   }
 }
 
-extern "C" void each_plus_product(int64 count, const uint64* total, const uint64* x,
-                                  const uint64* y, uint64* out) {
-  EACH out[i] = plus_product(total[i], x[i], y[i]);
+extern "C" void each_long_sum(int64 count, const uint64* x, const uint64* y,
+                              uint64* out, int64 terms) {
+  EACH {
+    LongSum sum = {0, 0};
+    for (int64 h = 0; h < terms; ++h) sum.add(x[terms * i + h], y[terms * i + h]);
+    out[i] = sum.remainder();
+  }
+}
+
+extern "C" void each_short_sum(int64 count, const uint64* x, const uint32* y,
+                               uint64* out, int64 terms) {
+  EACH {
+    ShortSum sum = {0, 0};
+    for (int64 h = 0; h < terms; ++h) sum.add(x[terms * i + h], y[terms * i + h]);
+    out[i] = sum.remainder();
+  }
 }
 
 extern "C" void each_rotated(int64 count, const uint64* x, uint64* out, int64 shift) {
@@ -108,6 +121,12 @@ extern "C" void each_rotated(int64 count, const uint64* x, uint64* out, int64 sh
 extern "C" void each_integer_remainder(int64 count, const uint64* x,
                                        const int* exponent, uint64* out) {
   EACH out[i] = integer_remainder(x[i], exponent[i]);
+}
+
+extern "C" void each_plain_remainder(int64 count, const uint64* x, const int* exponent,
+                                     uint64* out) {
+  EACH out[i] = is_plain(x[i], exponent[i]) ? plain_remainder(x[i], exponent[i])
+                                            : integer_remainder(x[i], exponent[i]);
 }
 
 extern "C" void each_added(int64 count, const uint64* x, uint64* sum) {

@@ -15,7 +15,7 @@ from loops import WORDS, each, of, plain
 from np_ozaki._kernels.render import Variant, limit_words
 from test_render import sums_of, tables
 
-from np_ozaki.engines.checksum import PRIME
+from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
@@ -487,22 +487,41 @@ def test_folded():
         assert found <= (PRIME if v <= 2 * PRIME else PRIME + 7)
 
 
-def test_products_are_added_modulo_the_prime():
-    rng = random.Random(2)
-    values = ends_of_remainders(rng, PRIME)
-    cases = [(rng.choice(values), x, y) for x in values for y in values[::7]]
-    cases += [
-        (PRIME + i, x, y)
-        for i in (0, 7)
-        for x in (PRIME, PRIME - 1, 1)
-        for y in (PRIME, PRIME - 1)
-    ]
-    total, x, y = np.array(cases, np.uint64).T.copy()
-    out = np.empty_like(total)
-    each(plain(), "plus_product", out.size, total, x, y, out)
-    for (t, u, v), found in zip(cases, out.tolist(), strict=True):
-        assert found % PRIME == (t + u * v) % PRIME
-        assert found <= PRIME + 3
+MOST_OF_ENTRY = 2**61 + 2**60 - 1
+"""Remainders of entries are not larger."""
+
+
+@pytest.mark.parametrize("terms", [1, 2, 31, 32])
+def test_long_sums(terms):
+    rng = random.Random(terms)
+    xs, ys = ends_of_remainders(rng, MOST_OF_ENTRY), ends_of_remainders(rng, PRIME)
+    rows = [[(MOST_OF_ENTRY, PRIME)] * terms, [(MOST_OF_ENTRY, PRIME - 1)] * terms]
+    rows += [[(x, rng.choice(ys))] * terms for x in xs]
+    rows += [[(rng.choice(xs), rng.choice(ys)) for _ in range(terms)] for _ in xs]
+    x, y = (np.array([[v[i] for v in row] for row in rows], np.uint64) for i in (0, 1))
+    out = np.empty(len(rows), np.uint64)
+    each(plain(), "long_sum", out.size, x, y, out, terms)
+    assert out.tolist() == [sum(u * v for u, v in row) % PRIME for row in rows]
+
+
+@pytest.mark.parametrize("terms", [1, 3, 2**13])
+def test_short_sums(terms):
+    rng = np.random.default_rng(terms)
+    largest = np.array([2**62 - 1, 2**62 - 2**32, 2**32 - 1, PRIME], np.uint64)
+    x = np.concatenate(
+        [
+            np.repeat(largest, terms).reshape(-1, terms),
+            rng.integers(0, 2**62, (9, terms), np.uint64),
+        ]
+    )
+    for y in (
+        np.full(x.shape, 2**WEIGHT_BITS - 1, np.uint32),
+        rng.integers(1, 2**WEIGHT_BITS, x.shape, np.uint32),
+    ):
+        out = np.empty(len(x), np.uint64)
+        each(plain(), "short_sum", out.size, x, y, out, terms)
+        want = (x.astype(object) * y.astype(object)).sum(axis=1) % PRIME
+        assert out.tolist() == want.tolist()
 
 
 @pytest.mark.parametrize("shift", range(61))
@@ -527,11 +546,13 @@ def test_remainders_of_scaled_integers():
         np.int32,
     )
     out = np.empty(x.size, np.uint64)
-    each(plain(), "integer_remainder", x.size, as_bits(x), exponent, out)
-    for v, e, found in zip(x.tolist(), exponent.tolist(), out.tolist(), strict=True):
-        want = scaled(v, e, truncate=False) if math.isfinite(v) else 0
-        assert (found - want) % PRIME == 0, (v, e)
-        assert found <= PRIME
+    for name in ("integer_remainder", "plain_remainder"):
+        each(plain(), name, x.size, as_bits(x), exponent, out)
+        values = zip(x.tolist(), exponent.tolist(), out.tolist(), strict=True)
+        for v, e, found in values:
+            want = scaled(v, e, truncate=False) if math.isfinite(v) else 0
+            assert (found - want) % PRIME == 0, (v, e)
+            assert found <= MOST_OF_ENTRY
 
 
 @pytest.mark.parametrize("words", WORDS)
