@@ -1,4 +1,4 @@
-// How blocks share an operand where each gives a value of its lines: a reduction.
+// How blocks share the entries of an operand, to join what they find out about lines.
 #pragma once
 #include "lines.cuh"
 

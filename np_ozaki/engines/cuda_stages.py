@@ -115,22 +115,16 @@ class Stages:
         self.device.mark("scaling_exponents")
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
-        grid, depth, how = self.shares(operand.x.shape, along=operand.along)
+        grid, depth, how = self._shares(operand)
         self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
         self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
         self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
 
     @staticmethod
-    def shares(
-        shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
-    ) -> tuple[tuple[int], int, str]:
+    def _shares(operand: Operands) -> tuple[tuple[int], int, str]:
         """Return grid, depth and direction of kernels that give blocks a share."""
-        batch, lines, k = shape
-        depth = _CHUNK if along else across_depth
-        strips = lines if along else -(-lines // _TILE_LINES)
-        how = "along" if along else "across"
-        return (batch * strips * -(-k // depth),), depth, how
+        return Stages.shares(operand.x.shape, along=operand.along)
 
     def lowest_units(self, operand: Operands, below: Any) -> None:
         """Queue the kernel that finds 2000 - l of each line, multiples of 2^l.
@@ -142,7 +136,7 @@ class Stages:
         below : (batch, lines) device array of int32
             Zeros; takes the maxima.
         """
-        grid, depth, how = self.shares(operand.x.shape, along=operand.along)
+        grid, depth, how = self._shares(operand)
         args = (operand.struct(), depth, below)
         self.launch("scaling_exponents", f"units_{how}", grid, args)
 
@@ -179,6 +173,17 @@ class Stages:
         given = (operand.struct(), int(operand.along), operand.x.shape[0], *args)
         grid = self.flat_grid(math.prod(operand.x.shape))
         self.launch(stage, kernel, grid, given)
+
+    @staticmethod
+    def shares(
+        shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
+    ) -> tuple[tuple[int], int, str]:
+        """Return grid, depth and direction for (batch, lines, k) of any kind."""
+        batch, lines, k = shape
+        depth = _CHUNK if along else across_depth
+        strips = lines if along else -(-lines // _TILE_LINES)
+        how = "along" if along else "across"
+        return (batch * strips * -(-k // depth),), depth, how
 
     @staticmethod
     def flat_grid(count: int) -> tuple[int]:
