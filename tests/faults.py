@@ -465,6 +465,46 @@ FAULTS = {
         "bias(l) + reduce_offset(l)",
         "bias(l)",
     ),
+    "cuda checksum: a sum that wraps is not made good": (
+        "_kernels/checksum.cu",
+        "+ x < x ? 8 : 0;",
+        "+ x < x ? 0 : 0;",
+    ),
+    "cuda checksum: powers of two of long integers forgotten": (
+        "_kernels/checksum.cuh",
+        "8 * byte_shift % PRIME_BITS",
+        "0",
+    ),
+    "cuda checksum: sign of C' forgotten": (
+        "_kernels/checksum.cuh",
+        "return negative && total ? PRIME - total : total;",
+        "return total;",
+    ),
+    "cuda checksum: inner sums of the first matrix": (
+        "_kernels/checksum.cu",
+        "(inner.batch > 1 ? share.batch : 0) * x.k",
+        "0",
+    ),
+    "cuda checksum: rows entered again count twice": (
+        "engines/cuda_checksum.py",
+        "if i.start >= self._seen:",
+        "if True:",
+    ),
+    "cuda checksum: columns of other tiles count twice": (
+        "engines/cuda_checksum.py",
+        "            self._inner[1] = None",
+        "            pass",
+    ),
+    "cuda checksum: rows of the turned product": (
+        "engines/cuda.py",
+        "is_turned=not self.is_turned",
+        "is_turned=False",
+    ),
+    "cuda checksum: sums of C' are those of operands": (
+        "engines/cuda_checksum.py",
+        "sums = self._sums[side][1, :, lines[side]]",
+        "sums = self._sums[side][0, :, lines[side]]",
+    ),
     "cuda reconstruct: quotient one too large": (
         "_kernels/reconstruct.cuh",
         "(uint32)(scaled >> QUOTIENT_SHIFT);",
@@ -574,46 +614,6 @@ FAULTS = {
         "_kernels/second_look.cu",
         "top_exponent(x) + top_exponent(y)",
         "2 * top_exponent(x)",
-    ),
-    "cuda checksum: a sum that wraps is not made good": (
-        "_kernels/checksum.cu",
-        "+ x < x ? 8 : 0;",
-        "+ x < x ? 0 : 0;",
-    ),
-    "cuda checksum: powers of two of long integers forgotten": (
-        "_kernels/checksum.cuh",
-        "8 * byte_shift % PRIME_BITS",
-        "0",
-    ),
-    "cuda checksum: sign of C' forgotten": (
-        "_kernels/checksum.cuh",
-        "return negative && total ? PRIME - total : total;",
-        "return total;",
-    ),
-    "cuda checksum: inner sums of the first matrix": (
-        "_kernels/checksum.cu",
-        "(inner.batch > 1 ? share.batch : 0) * x.k",
-        "0",
-    ),
-    "cuda checksum: rows entered again count twice": (
-        "engines/cuda_checksum.py",
-        "if i.start >= self._seen:",
-        "if True:",
-    ),
-    "cuda checksum: columns of other tiles count twice": (
-        "engines/cuda_checksum.py",
-        "            self._inner[1] = None",
-        "            pass",
-    ),
-    "cuda checksum: rows of the turned product": (
-        "engines/cuda.py",
-        "is_turned=not self.is_turned",
-        "is_turned=False",
-    ),
-    "cuda checksum: sums of C' are those of operands": (
-        "engines/cuda_checksum.py",
-        "sums = self._sums[side][1, :, lines[side]]",
-        "sums = self._sums[side][0, :, lines[side]]",
     ),
     "cuda rebalancing: Inf counts": (
         "_kernels/rebalance.cu",

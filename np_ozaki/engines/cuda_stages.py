@@ -121,17 +121,6 @@ class Stages:
         self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
         return facts
 
-    @staticmethod
-    def shares(
-        shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
-    ) -> tuple[tuple[int], int, str]:
-        """Return grid, depth and direction of kernels that give blocks a share."""
-        batch, lines, k = shape
-        depth = _CHUNK if along else across_depth
-        strips = lines if along else -(-lines // _TILE_LINES)
-        how = "along" if along else "across"
-        return (batch * strips * -(-k // depth),), depth, how
-
     def lowest_units(self, operand: Operands, below: Any) -> None:
         """Queue the kernel that finds 2000 - l of each line, multiples of 2^l.
 
@@ -176,6 +165,17 @@ class Stages:
         """Return the variant of stage residues for A (left) or B."""
         lent = lent_bits(scheme.num_moduli, scheme.scaling, _gained(scheme, left))
         return variant._replace(lent_bits=lent)
+
+    @staticmethod
+    def shares(
+        shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
+    ) -> tuple[tuple[int], int, str]:
+        """Return grid, depth and direction for (batch, lines, k) of any kind."""
+        batch, lines, k = shape
+        depth = _CHUNK if along else across_depth
+        strips = lines if along else -(-lines // _TILE_LINES)
+        how = "along" if along else "across"
+        return (batch * strips * -(-k // depth),), depth, how
 
     @staticmethod
     def flat_grid(count: int) -> tuple[int]:
