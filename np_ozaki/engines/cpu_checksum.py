@@ -393,8 +393,9 @@ class Tally:
             power + _TERM_BITS * i for power in powers for i in range(_TERM_PIECES)
         ]
         grid = [_TERM_BITS * i for _ in powers for i in range(_TERM_PIECES)]
-        self.blocks = square_blocks(shape)
-        tall, wide = _sides(shape)
+        # Blocks of `parallel.blocks`, as long as rows are.
+        wide = min(columns, BLOCK_ELEMENTS)
+        tall = min(rows, max(1, BLOCK_ELEMENTS // wide))
         self._w = _weight_pieces(rows, _room(tall), left=True)
         self._v = _weight_pieces(columns, _room(wide), left=False)
         count = len(grid)
