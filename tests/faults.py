@@ -601,8 +601,8 @@ FAULTS = {
     ),
     "cpu checksum: bits rotate by one too many": (
         "engines/cpu_checksum.py",
-        "turn = exponent % _BITS",
-        "turn = (exponent + 1) % _BITS",
+        "asarray(exponent % _BITS",
+        "asarray((exponent + 1) % _BITS",
     ),
     "cpu checksum: pieces of vectors not balanced": (
         "engines/cpu_checksum.py",

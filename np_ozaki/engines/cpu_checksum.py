@@ -103,11 +103,20 @@ def _reduced(x: Sums) -> Sums:
     return np.where(x >= PRIME, x - np.uint64(PRIME), x)
 
 
-def _times_power(x: Sums, exponent: int) -> Sums:
+def _times_power(x: Sums, exponent: int | NDArray[np.int64]) -> Sums:
     """Return x 2^exponent modulo q, for x < q: its 61 bits rotate."""
-    turn = exponent % _BITS
-    upper = (x << np.uint64(turn)) & np.uint64(PRIME)
-    return upper | (x >> np.uint64(_BITS - turn))
+    turn = np.asarray(exponent % _BITS, dtype=np.uint64)
+    rotated: Sums = (x << turn) & np.uint64(PRIME)
+    rotated |= x >> (np.uint64(_BITS) - turn)
+    return rotated
+
+
+def _sum(x: Sums) -> Sums:
+    """Return sums of x < q over the first and the last axis modulo q, a few terms."""
+    half = 31
+    lower = np.add.reduce(x & np.uint64((1 << half) - 1), axis=(0, -1))
+    upper = np.add.reduce(x >> np.uint64(half), axis=(0, -1))
+    return _reduced(lower + _times_power(upper, half))
 
 
 def _room(length: int) -> int:
@@ -200,9 +209,9 @@ class _Accumulator:
     ) -> None:
         self._total = np.zeros(shape, dtype=np.int64)
         self._spoiled = np.zeros(shape[1:3], dtype=np.bool_)
-        self._exponents = bits
+        self._exponents = np.array(bits, dtype=np.int64).reshape(-1, 1, 1, 1)
+        self._exponents = self._exponents + vector_bits * np.arange(shape[3])
         self._units = np.ldexp(1.0, -np.array(grid)).reshape(-1, 1, 1, 1)
-        self._vector_bits = vector_bits
         self._additions = 0
         self._lock = threading.Lock()
 
@@ -224,12 +233,7 @@ class _Accumulator:
     def modulo(self) -> tuple[Sums, NDArray[np.bool_]]:
         """Return (batch, lines) sums modulo q, and which of them mean nothing."""
         total = (self._total % PRIME).astype(np.uint64)
-        result = np.zeros(total.shape[1:3], dtype=np.uint64)
-        for exponent, piece in zip(self._exponents, total, strict=True):
-            for i in range(piece.shape[-1]):
-                turned = _times_power(piece[..., i], exponent + self._vector_bits * i)
-                result = _reduced(result + turned)
-        return result, self._spoiled
+        return _sum(_times_power(total, self._exponents)), self._spoiled
 
 
 # ---- The sides from A and B ----
