@@ -218,8 +218,6 @@ class _Accumulator:
     def add(self, batch: slice, lines: slice, sums: Array) -> None:
         """Add sums of one block, (pieces, batch, lines, pieces of the vector)."""
         sums *= self._units
-        # Only what was wrong before can be larger; it might vanish modulo q.
-        exact = np.abs(sums) <= _LARGEST_SUM
         whole = sums.astype(np.int64)
         with self._lock:
             if self._additions == _ADDITIONS:
@@ -227,8 +225,15 @@ class _Accumulator:
                 self._additions = 0
             self._additions += 1
             self._total[:, batch, lines] += whole
-            if not exact.all():
-                self._spoiled[batch, lines] |= ~exact.all(axis=(0, 3))
+
+    def add_doubtful(self, batch: slice, lines: slice, sums: Array) -> None:
+        """Add sums that are exact unless something went wrong before."""
+        self.add(batch, lines, sums)
+        # Sums that are not might vanish modulo q.  The largest is NaN if any is.
+        if not np.abs(sums).max() <= _LARGEST_SUM:
+            exact = (np.abs(sums) <= _LARGEST_SUM).all(axis=(0, 3))
+            with self._lock:
+                self._spoiled[batch, lines] |= ~exact
 
     def modulo(self) -> tuple[Sums, NDArray[np.bool_]]:
         """Return (batch, lines) sums modulo q, and which of them mean nothing."""
@@ -436,8 +441,8 @@ class Tally:
             place = slice(_TERM_PIECES * i, _TERM_PIECES * (i + 1))
             _times_vector(pieces, v, along[place])
             across[place] = _weighted_rows(w, pieces)
-        self._rows.add(matrices, rows, along)
-        self._columns.add(matrices, columns, across)
+        self._rows.add_doubtful(matrices, rows, along)
+        self._columns.add_doubtful(matrices, columns, across)
 
     def sums(
         self,
