@@ -687,8 +687,8 @@ FAULTS = {
     ),
     "cpu checksum: bits rotate by one too many": (
         "engines/cpu_checksum.py",
-        "turn = exponent % _BITS",
-        "turn = (exponent + 1) % _BITS",
+        "asarray(exponent % _BITS",
+        "asarray((exponent + 1) % _BITS",
     ),
     "cpu checksum: pieces of vectors not balanced": (
         "engines/cpu_checksum.py",
@@ -717,7 +717,7 @@ FAULTS = {
     ),
     "cpu checksum: sums that mean nothing count": (
         "engines/cpu_checksum.py",
-        "|= ~exact.all(axis=(0, 3))",
+        "|= ~exact",
         "|= False",
     ),
     "cpu checksum: z B' of the tile above": (

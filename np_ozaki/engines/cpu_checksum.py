@@ -103,11 +103,20 @@ def _reduced(x: Sums) -> Sums:
     return np.where(x >= PRIME, x - np.uint64(PRIME), x)
 
 
-def _times_power(x: Sums, exponent: int) -> Sums:
+def _times_power(x: Sums, exponent: int | NDArray[np.int64]) -> Sums:
     """Return x 2^exponent modulo q, for x < q: its 61 bits rotate."""
-    turn = exponent % _BITS
-    upper = (x << np.uint64(turn)) & np.uint64(PRIME)
-    return upper | (x >> np.uint64(_BITS - turn))
+    turn = np.asarray(exponent % _BITS, dtype=np.uint64)
+    rotated: Sums = (x << turn) & np.uint64(PRIME)
+    rotated |= x >> (np.uint64(_BITS) - turn)
+    return rotated
+
+
+def _sum(x: Sums) -> Sums:
+    """Return sums of x < q over the first and the last axis modulo q, a few terms."""
+    half = 31
+    lower = np.add.reduce(x & np.uint64((1 << half) - 1), axis=(0, -1))
+    upper = np.add.reduce(x >> np.uint64(half), axis=(0, -1))
+    return _reduced(lower + _times_power(upper, half))
 
 
 def _room(length: int) -> int:
@@ -200,17 +209,15 @@ class _Accumulator:
     ) -> None:
         self._total = np.zeros(shape, dtype=np.int64)
         self._spoiled = np.zeros(shape[1:3], dtype=np.bool_)
-        self._exponents = bits
+        self._exponents = np.array(bits, dtype=np.int64).reshape(-1, 1, 1, 1)
+        self._exponents = self._exponents + vector_bits * np.arange(shape[3])
         self._units = np.ldexp(1.0, -np.array(grid)).reshape(-1, 1, 1, 1)
-        self._vector_bits = vector_bits
         self._additions = 0
         self._lock = threading.Lock()
 
     def add(self, batch: slice, lines: slice, sums: Array) -> None:
         """Add sums of one block, (pieces, batch, lines, pieces of the vector)."""
         sums *= self._units
-        # Only what was wrong before can be larger; it might vanish modulo q.
-        exact = np.abs(sums) <= _LARGEST_SUM
         whole = sums.astype(np.int64)
         with self._lock:
             if self._additions == _ADDITIONS:
@@ -218,18 +225,20 @@ class _Accumulator:
                 self._additions = 0
             self._additions += 1
             self._total[:, batch, lines] += whole
-            if not exact.all():
-                self._spoiled[batch, lines] |= ~exact.all(axis=(0, 3))
+
+    def add_doubtful(self, batch: slice, lines: slice, sums: Array) -> None:
+        """Add sums that are exact unless something went wrong before."""
+        self.add(batch, lines, sums)
+        # Sums that are not might vanish modulo q.  The largest is NaN if any is.
+        if not np.abs(sums).max() <= _LARGEST_SUM:
+            exact = (np.abs(sums) <= _LARGEST_SUM).all(axis=(0, 3))
+            with self._lock:
+                self._spoiled[batch, lines] |= ~exact
 
     def modulo(self) -> tuple[Sums, NDArray[np.bool_]]:
         """Return (batch, lines) sums modulo q, and which of them mean nothing."""
         total = (self._total % PRIME).astype(np.uint64)
-        result = np.zeros(total.shape[1:3], dtype=np.uint64)
-        for exponent, piece in zip(self._exponents, total, strict=True):
-            for i in range(piece.shape[-1]):
-                turned = _times_power(piece[..., i], exponent + self._vector_bits * i)
-                result = _reduced(result + turned)
-        return result, self._spoiled
+        return _sum(_times_power(total, self._exponents)), self._spoiled
 
 
 # ---- The sides from A and B ----
@@ -393,8 +402,9 @@ class Tally:
             power + _TERM_BITS * i for power in powers for i in range(_TERM_PIECES)
         ]
         grid = [_TERM_BITS * i for _ in powers for i in range(_TERM_PIECES)]
-        self.blocks = square_blocks(shape)
-        tall, wide = _sides(shape)
+        # Blocks of `parallel.blocks`, as long as rows are.
+        wide = min(columns, BLOCK_ELEMENTS)
+        tall = min(rows, max(1, BLOCK_ELEMENTS // wide))
         self._w = _weight_pieces(rows, _room(tall), left=True)
         self._v = _weight_pieces(columns, _room(wide), left=False)
         count = len(grid)
@@ -431,8 +441,8 @@ class Tally:
             place = slice(_TERM_PIECES * i, _TERM_PIECES * (i + 1))
             _times_vector(pieces, v, along[place])
             across[place] = _weighted_rows(w, pieces)
-        self._rows.add(matrices, rows, along)
-        self._columns.add(matrices, columns, across)
+        self._rows.add_doubtful(matrices, rows, along)
+        self._columns.add_doubtful(matrices, columns, across)
 
     def sums(
         self,

@@ -243,8 +243,7 @@ def reconstruct(
                 )
                 low[block] = _low(kept, head, shift, out[block], exponent)
 
-    todo = blocks(out.shape) if tally is None else tally.blocks
-    run_blocks(work, todo, threads)
+    run_blocks(work, blocks(out.shape), threads)
 
 
 def _within(exponents: Exponents) -> bool:
