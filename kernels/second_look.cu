@@ -78,8 +78,9 @@ DEVICE int bits_of_error(uint64 norm, int spare) {
   return bit_length(norm) + UNIT_BITS - spare;
 }
 
-// A tile of the product of one matrix.  `look` 0 counts the entries that cannot be seen,
-// by squares; `look` 1 takes the maximum of what all entries need.  `factor` times
+// A tile of the product of one matrix.  `look` 0 takes the maximum of what entries need
+// that can be seen, and counts the others by squares; `look` 1 goes over squares that
+// have some.  `factor` times
 // 2^`factor_shift` goes with the product of planes, 2^`allowed` with an entry's largest
 // term.
 KERNEL void second_look(const int* products, int64 plane_stride, int64 row_stride,
@@ -104,10 +105,11 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
     bool moved_a = rounded_rows[i];
     if (moved_a && j == 0) need = max(need, line_deficit(deficit, norm_a, spare_a));
     if (!norm_b || (!moved_a && !moved_b)) continue;
+    int* square = &unseen[i / LOOK_TILE * squares + j / LOOK_TILE];
+    if (look && !*square) continue;
     int64 offset = i * row_stride + j;
     if (products[SUMS * plane_stride + offset] == 0) continue;  // an exact zero
     uint64 lower = least(products, plane_stride, offset) * (uint64)factor;
-    int* square = &unseen[i / LOOK_TILE * squares + j / LOOK_TILE];
     if (lower) {
       if (moved_a)
         need = max(need, bits_short(norm_b, spare_a, (int)factor_shift, lower));
@@ -134,5 +136,5 @@ KERNEL void second_look(const int* products, int64 plane_stride, int64 row_strid
     }
   }
   need = need < HOPELESS ? need : HOPELESS;
-  if (look && need > 0 && need > *(volatile int*)missing) atomicMax(missing, need);
+  if (need > 0 && need > *(volatile int*)missing) atomicMax(missing, need);
 }

@@ -31,7 +31,7 @@ _PLANES = _DIGITS + 1
 _SQUARE = 512
 """Rows and columns that the rule counts entries by: tiles are whole squares."""
 
-_SIZES = ((2048, 8192), (1024, 4096), (512, 1024))
+_SIZES = ((8192, 8192), (4096, 8192), (2048, 8192), (1024, 4096), (512, 1024))
 """Tiles and blocks of k, the largest that fits the workspace, or the last."""
 
 _ROWS_A_THREAD = 16
