@@ -60,28 +60,29 @@ DEVICE uint64 sum_of_integers(Share share, Look look) {
 // ---- Sums over the lines of an operand ----
 
 // z_h = sum of w_i A'_ih.  `inner` is the operand with lines and k exchanged, since here
-// an inner index keeps its sum; `sums` is (batch, k).
+// an inner index keeps its sum; `sums` is (batch, k).  The first of its lines is line
+// `first` of A (`left`) or B.
 template <class Lines>
 DEVICE void inner_sums(Lines lines, Share share, Operand inner, LineFacts facts,
-                       const uint32* weights, uint64* sums) {
+                       int64 first, int64 left, uint64* sums) {
   const int* exponents = facts.exponents + share.batch * inner.k;
   auto look = [=](int64 i, uint64* bits, int* exponent, uint32* weight) {
     *bits = inner.at(share.batch, share.line, i);
     *exponent = exponents[i];
-    *weight = weights[i];
+    *weight = weight_of(first + i, left);
   };
   uint64 sum = sum_of_integers<ShortSum, uint32>(share, look);
   join(lines, share, sum, sums + share.fact);
 }
 
 KERNEL void inner_sums_along(Operand inner, int64 depth, LineFacts facts,
-                             const uint32* weights, uint64* sums) {
-  inner_sums(Along(), share_along(inner, depth), inner, facts, weights, sums);
+                             int64 first, int64 left, uint64* sums) {
+  inner_sums(Along(), share_along(inner, depth), inner, facts, first, left, sums);
 }
 
 KERNEL void inner_sums_across(Operand inner, int64 depth, LineFacts facts,
-                              const uint32* weights, uint64* sums) {
-  inner_sums(Across(), share_across(inner, depth), inner, facts, weights, sums);
+                              int64 first, int64 left, uint64* sums) {
+  inner_sums(Across(), share_across(inner, depth), inner, facts, first, left, sums);
 }
 
 // ---- Sums along the lines of an operand ----
@@ -129,27 +130,30 @@ DEVICE uint64 remainder_at(Products products, int64 batch, int64 i, int64 j) {
   return (uint64)(uint32)low[products.plane_stride] << 32 | (uint32)*low;
 }
 
+// `first` is the place of the tile's first column, or row, in C.
 KERNEL void row_sums(Products products, int64 rows, int64 columns, int64 depth,
-                     const uint32* weights, uint64* sums, int64 sums_stride) {
+                     int64 first, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, rows, columns};
   Share share = share_along(shape, depth);
   ShortSum sum = {0, 0};
 #pragma unroll 8
   for (int64 j = share.start; j < share.stop; j += share.step)
-    sum.add(remainder_at(products, share.batch, share.line, j), weights[j]);
+    sum.add(remainder_at(products, share.batch, share.line, j),
+            weight_of(first + j, false));
   join(Along(), share, sum.remainder(),
        sums + share.batch * sums_stride + share.line);
 }
 
 KERNEL void column_sums(Products products, int64 rows, int64 columns, int64 depth,
-                        const uint32* weights, uint64* sums, int64 sums_stride) {
+                        int64 first, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, columns, rows};
   Share share = share_across(shape, depth);
   ShortSum sum = {0, 0};
   if (share.real) {
 #pragma unroll 8
     for (int64 i = share.start; i < share.stop; i += share.step)
-      sum.add(remainder_at(products, share.batch, i, share.line), weights[i]);
+      sum.add(remainder_at(products, share.batch, i, share.line),
+              weight_of(first + i, true));
   }
   join(Across(), share, sum.remainder(),
        sums + share.batch * sums_stride + share.line);

@@ -25,6 +25,18 @@ HD uint64 upper_product(uint64 x, uint64 y) {
 #endif
 }
 
+const int WEIGHT_BITS = 18;
+
+// The weight of a line of A (`left`) or B, from 1 to 2^18 - 1; see engines/checksum.py.
+HD uint32 weight_of(int64 line, bool left) {
+  uint32 x = ((uint32)line * 2 + left) * 0x9E3779B1u;
+  x ^= x >> 15;
+  x *= 0x85EBCA77u;
+  x ^= x >> 13;
+  x >>= 32 - WEIGHT_BITS;
+  return x ? x : 1;
+}
+
 // A sum of at most 32 products x y, for x < 2^61 + 2^60 and remainders y.
 struct LongSum {
   uint64 high, low;

@@ -47,7 +47,7 @@ _HEADERS = {
     "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
-    "second_look": ("lines.cuh", "certificate.cuh"),
+    "second_look": ("lines.cuh", "certificate.cuh", "shares.cuh"),
     "rebalance": ("lines.cuh", "shares.cuh"),
 }
 

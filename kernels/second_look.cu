@@ -1,6 +1,7 @@
 // The second look of a certificate: 18 bits an entry, lines that scaling did not round,
 // and entries whose terms are all too small to be seen; see engines/cpu_certificate.py.
 #include "certificate.cuh"
+#include "shares.cuh"
 
 const int SECOND_LOOK_BITS = 18;
 const int DIGIT_BITS = 6;
@@ -48,16 +49,29 @@ DEVICE bool is_rounded(uint64 bits, int exponent) {
   return shift <= -64 || (f & ((1ull << -shift) - 1)) != 0;
 }
 
-// Marks the lines with an entry that scaling rounds.  Neighbouring threads take
-// neighbouring entries along the smaller stride, of which `inner` make a row.
-KERNEL void rounded_lines(Operand x, LineFacts facts, int64 inner, int64 along,
-                          int* rounded) {
-  int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
-  if (index >= x.lines * x.k) return;
-  int64 line = along ? index / inner : index % inner;
-  int64 h = along ? index % inner : index / inner;
-  if (*(volatile int*)&rounded[line]) return;
-  if (is_rounded(x.at(0, line, h), facts.exponents[line])) rounded[line] = 1;
+// Marks the lines with an entry that scaling rounds.
+template <class Lines>
+DEVICE void mark_rounded(Lines lines, Operand x, Share share, LineFacts facts,
+                         int* rounded, uint64* scratch) {
+  bool any = false;
+  if (share.real) {
+    int exponent = facts.exponents[share.fact];
+#pragma unroll 8
+    for (int64 h = share.start; h < share.stop; h += share.step)
+      any |= is_rounded(x.at(share.batch, share.line, h), exponent);
+  }
+  any = lines.over(any, scratch, TakeUnion());
+  if (share.real && lines.writes() && any) rounded[share.fact] = 1;
+}
+
+KERNEL void rounded_along(Operand x, int64 depth, LineFacts facts, int* rounded) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  mark_rounded(Along(), x, share_along(x, depth), facts, rounded, scratch);
+}
+
+KERNEL void rounded_across(Operand x, int64 depth, LineFacts facts, int* rounded) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  mark_rounded(Across(), x, share_across(x, depth), facts, rounded, scratch);
 }
 
 // 127 times the product of the 18-bit planes, as float64 holds it.

@@ -487,13 +487,13 @@ FAULTS = {
     ),
     "cuda checksum: rows entered again count twice": (
         "engines/cuda_checksum.py",
-        "if i.start >= self._seen:",
+        "if i.start >= self._seen[0]:",
         "if True:",
     ),
     "cuda checksum: columns of other tiles count twice": (
         "engines/cuda_checksum.py",
-        "            self._inner[1] = None",
-        "            pass",
+        "                self._inner[1] = None",
+        "                pass",
     ),
     "cuda checksum: rows of the turned product": (
         "engines/cuda.py",

@@ -199,8 +199,8 @@ class Engine(Protocol):
         """
         ...
 
-    def sample(self, x: Any) -> Array:
-        """Return a few rows and columns of each matrix, on the host."""
+    def samples(self, a: Any, b: Any) -> tuple[Array, Array]:
+        """Return a few entries of each matrix, (batch, entries), on the host."""
         ...
 
     def native(self, a: Any, b: Any) -> Any:

@@ -41,10 +41,12 @@ Sums = NDArray[np.uint64]
 def weights(count: int, *, left: bool) -> NDArray[np.int64]:
     """Return w for the rows of A (left), or v for the columns of B.
 
+    A hash of the index, so that kernels make them on the way: see checksum.cuh.
+
     Parameters
     ----------
     count : int
-        Lines of a tile.
+        Lines.
     left : bool
         Whether lines are A's.
 
@@ -53,8 +55,13 @@ def weights(count: int, *, left: bool) -> NDArray[np.int64]:
     (count,) ndarray of int64
         From 1 to 2^18 - 1, the same at every call, shared and never written.
     """
-    generator = np.random.Generator(np.random.PCG64(1 + left))
-    drawn = generator.integers(1, 1 << WEIGHT_BITS, size=count)
+    x = np.arange(count, dtype=np.uint32) * np.uint32(2) + np.uint32(left)
+    x *= np.uint32(0x9E3779B1)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x85EBCA77)
+    x ^= x >> np.uint32(13)
+    x = np.maximum(x >> np.uint32(32 - WEIGHT_BITS), np.uint32(1))
+    drawn: NDArray[np.int64] = x.astype(np.int64)
     drawn.flags.writeable = False
     return drawn
 

@@ -361,9 +361,9 @@ class CpuEngine(CpuStages):
             lines, largest, _ = self._finite(x, -1 if left else -2)
             return line_units(lines, largest)
 
-    def sample(self, x: Array) -> Array:
+    def samples(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Return some entries of each matrix; see `cpu_units.sample`."""
-        return sample(x)
+        return sample(a), sample(b)
 
     def native(self, a: Array, b: Array) -> Array:
         """Return the product as NumPy computes it.

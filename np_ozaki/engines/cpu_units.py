@@ -77,8 +77,8 @@ def sample(x: Array) -> Array:
 
     Returns
     -------
-    (batch, rows, columns) ndarray of float64
-        At most 8 by 8 entries, a view; which ones is of no consequence.
+    (batch, entries) ndarray of float64
+        At most 8 by 8 of them; which ones is of no consequence.
     """
     rows, columns = (-(-size // _SIDE) for size in x.shape[1:])
-    return x[:, ::rows, ::columns]
+    return x[:, ::rows, ::columns].reshape(x.shape[0], -1)

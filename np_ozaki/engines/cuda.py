@@ -138,9 +138,16 @@ class CudaEngine(Stages):
 
     # What is known of operands ---------------------------------------------------
 
-    def sample(self, x: Any) -> NDArray[np.float64]:
+    def samples(
+        self, a: Any, b: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        return self.device.fetch(cpu_units.sample(x))
+        parts = cpu_units.sample(a), cpu_units.sample(b)
+        # One copy: the host waits for it, and has nothing queued behind it.
+        words = self.device.fetch(np.concatenate([x.reshape(-1) for x in parts]))
+        both = np.split(words, [parts[0].size])
+        left, right = (x.reshape(y.shape) for x, y in zip(both, parts, strict=True))
+        return left, right
 
     def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
         """Return mu or nu of scaling "norm".
@@ -401,12 +408,8 @@ class CudaEngine(Stages):
             replace_exponents(self, *whole, left.known, right.known, scheme, tiles)
         for number, j in enumerate(columns):
             right.enter(j)
-            if sums is not None:
-                sums.columns_entered(j, right)
             for i in rows:
                 left.enter(i)
-                if sums is not None:
-                    sums.rows_entered(i, left)
                 products, lower = self._products(left, right, variant, tiles)
                 tile = copies.result(out[:, i, j])
                 rest = None if job.low is None else copies.result(job.low[:, i, j])
@@ -422,7 +425,7 @@ class CudaEngine(Stages):
                     check=sums is not None,
                 )
                 if sums is not None:
-                    sums.tile(i, j, products, left)
+                    sums.tile(i, j, products, left, right)
                 if job.target is not None:
                     first_look(
                         self,

@@ -186,20 +186,10 @@ def _squares(size: int) -> int:
 
 def _rounded(stages: Stages, operand: Operands, facts: Facts, moved: bool) -> Any:
     """Return which lines have an entry that scaling rounds, as int32."""
-    _, lines, k = operand.x.shape
-    rounded = stages.device.zeros((lines,), np.int32)
-    if not moved:
-        return rounded
-    inner = k if operand.along else lines
-    args = (
-        operand.struct(),
-        facts.struct(stages.device),
-        inner,
-        int(operand.along),
-        rounded,
-    )
-    grid = stages.flat_grid(lines * k)
-    stages.launch("second_look", "rounded_lines", grid, args)
+    rounded = stages.device.zeros((operand.x.shape[1],), np.int32)
+    if moved:
+        args = (facts.struct(stages.device), rounded)
+        stages.by_shares("second_look", "rounded", operand, args)
     return rounded
 
 

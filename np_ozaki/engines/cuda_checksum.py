@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from np_ozaki.engines.checksum import PRIME, TileSums, verify, weights
+from np_ozaki.engines.checksum import PRIME, TileSums, verify
 from np_ozaki.engines.cuda_lines import Facts, Operands, structure
 
 if TYPE_CHECKING:
@@ -49,10 +49,6 @@ class Checksums:
         device = stages.device
         # In one piece, so that one copy brings all to the host.
         self._words = device.zeros((2 * batch * (m + n),), np.uint64)
-        self._weights = [
-            device.own(weights(count, left=left).astype(np.uint32))
-            for count, left in ((m, True), (n, False))
-        ]
 
     def _cut(self, words: Any) -> list[Any]:
         """Return the sums of rows and of columns: (2, batch, lines), C' in the second.
@@ -79,7 +75,7 @@ class Checksums:
             To be told of every tile.
         """
         sums = [x[:, part] for x in self._cut(self._words)]
-        return PartSums(self._stages, self._weights, sums, stays=stays)
+        return PartSums(self._stages, sums, stays=stays)
 
     def verify(self, *, turned: bool) -> None:
         """Wait for the sums and compare them.
@@ -111,8 +107,6 @@ class PartSums:
     ----------
     stages : Stages
         Where kernels are queued.
-    line_weights : list of device array of uint64
-        w and v.
     sums : list of (2, batch, lines) device array of uint64
         Of rows and of columns; see `Checksums`.
     stays : bool
@@ -120,31 +114,18 @@ class PartSums:
         multiplied by it once, at the end.
     """
 
-    def __init__(
-        self, stages: Stages, line_weights: list[Any], sums: list[Any], *, stays: bool
-    ) -> None:
+    def __init__(self, stages: Stages, sums: list[Any], *, stays: bool) -> None:
         self._stages = stages
-        self._weights = line_weights
         self._sums = sums
         self._stays = stays
-        self._seen = 0
+        self._seen = [0, 0]
         self._inner: list[Any] = [None, None]
         """w A' and B' v, (batch, k)."""
 
-    def columns_entered(self, j: slice, right: Side) -> None:
-        """Queue B' v of a tile of columns."""
-        if not self._stays:
-            self._inner[1] = None
-        self._add_inner(1, j, right)
+    def tile(self, i: slice, j: slice, products: Any, left: Side, right: Side) -> None:
+        """Queue C' v and w C' of a tile, and what operands tell of new lines.
 
-    def rows_entered(self, i: slice, left: Side) -> None:
-        """Queue w A' of a tile of rows, if it is new."""
-        if i.start >= self._seen:
-            self._seen = i.stop
-            self._add_inner(0, i, left)
-
-    def tile(self, i: slice, j: slice, products: Any, left: Side) -> None:
-        """Queue C' v and w C' of a tile, and A' (B' v) where A does not stay.
+        All of it comes after the product, so that the device has work meanwhile.
 
         Parameters
         ----------
@@ -152,9 +133,15 @@ class PartSums:
             Rows and columns of the tile.
         products : (num_planes, batch, m, n) device array of int32
             As `reconstruct` with checks left them.
-        left : Side
-            The rows of A.
+        left, right : Side
+            The rows of A and the columns of B.
         """
+        if j.start >= self._seen[1]:
+            if not self._stays:
+                self._inner[1] = None
+            self._add_inner(1, j, right)
+        if i.start >= self._seen[0]:
+            self._add_inner(0, i, left)
         stages = self._stages
         stages.device.mark("checksum")
         lines, source = (i, j), stages.products_struct(products)
@@ -163,8 +150,8 @@ class PartSums:
             sums = self._sums[side][1, :, lines[side]]
             shape = (sums.shape[0], size[side], size[1 - side])
             grid, depth, _ = stages.shares(shape, along=not side)
-            given = self._weights[1 - side][lines[1 - side]]
-            args = (source, *size, depth, given, sums, sums.strides[0] // 8)
+            first = lines[1 - side].start
+            args = (source, *size, depth, first, sums, sums.strides[0] // 8)
             stages.launch("checksum", kernel, grid, args)
         if not self._stays:
             self._add_lines(0, i, left)
@@ -179,6 +166,7 @@ class PartSums:
             self._add_lines(0, i, left)
 
     def _add_inner(self, side: int, lines: slice, of: Side) -> None:
+        self._seen[side] = lines.stop
         stages, (batch, _, k) = self._stages, of.operand.x.shape
         stages.device.mark("checksum")
         if self._inner[side] is None:
@@ -189,7 +177,8 @@ class PartSums:
             turned.struct(),
             depth,
             of.facts.struct(stages.device),
-            self._weights[side][lines],
+            lines.start,
+            int(side == 0),
             self._inner[side],
         )
         stages.launch("checksum", f"inner_sums_{how}", grid, args)

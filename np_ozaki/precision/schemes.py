@@ -129,10 +129,12 @@ def first_schemes(
     (_, m, k), n = a.shape, b.shape[2]
     if scaling != "norm" or 2 * m * n * k < SHORT_MIN_FLOPS:
         return usual
-    bits_a, bits_b = _short_bits(engine, a, True), _short_bits(engine, b, False)
-    if min(bits_a.min(), bits_b.min()) >= LONG:
+    found_a, found_b = (_longest(x) for x in engine.samples(a, b))
+    if min(found_a.min(), found_b.min()) >= LONG:
         return usual
-    bits = np.broadcast_arrays(bits_a, bits_b)
+    bits = np.broadcast_arrays(
+        _short_bits(engine, a, found_a, True), _short_bits(engine, b, found_b, False)
+    )
     found = [
         lent_bits(num_moduli, k, int(x), int(y)) for x, y in zip(*bits, strict=True)
     ]
@@ -144,14 +146,17 @@ def first_schemes(
     ]
 
 
-def _short_bits(engine: Engine, x: Array, left: bool) -> Integers:
-    """Return the most bits of an entry of each matrix, `LONG` for that many or more."""
-    sample = engine.sample(x)
+def _longest(sample: Array) -> Integers:
+    """Return the bits of the longest entry of each matrix."""
     sample = np.where(np.isfinite(sample), sample, 0.0)
-    tops = np.where(sample == 0, 0, np.frexp(sample)[1])
-    lengths = np.where(sample == 0, 0, tops - entry_units(sample))
-    if (lengths.max(axis=(1, 2)) >= LONG).all():
-        return np.full(x.shape[0], LONG)
+    lengths = np.frexp(sample)[1] - entry_units(sample)
+    return np.asarray(np.where(sample == 0, 0, lengths).max(axis=1))
+
+
+def _short_bits(engine: Engine, x: Array, found: Integers, left: bool) -> Integers:
+    """Return the most bits of an entry of each matrix, `LONG` for that many or more."""
+    if found.min() >= LONG:
+        return found
     return np.minimum(_most_bits(*engine.line_units(x, left=left)), LONG)
 
 

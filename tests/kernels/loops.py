@@ -105,6 +105,9 @@ extern "C" void each_long_sum(int64 count, const uint64* x, const uint64* y,
   }
 }
 
+extern "C" void each_weight_of(int64 count, uint32* out, int64 left) {
+  EACH out[i] = weight_of(i, left);
+}
 extern "C" void each_short_sum(int64 count, const uint64* x, const uint32* y,
                                uint64* out, int64 terms) {
   EACH {

@@ -15,7 +15,7 @@ from loops import WORDS, each, of, plain
 from np_ozaki._kernels.render import Variant, limit_words
 from test_render import sums_of, tables
 
-from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS
+from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, weights
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
@@ -464,6 +464,19 @@ def test_rounding_at_the_ends_of_the_range():
 
 
 # ---- Checksums ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_weights_are_those_of_the_host(left):
+    out = np.empty(200_000, np.uint32)
+    each(plain(), "weight_of", out.size, out, int(left))
+    assert out.tolist() == weights(out.size, left=left).tolist()
+    assert 0 < out.min() < 10
+    assert 2**WEIGHT_BITS - 10 < out.max() < 2**WEIGHT_BITS
+    assert abs(out.mean() / 2 ** (WEIGHT_BITS - 1) - 1) < 0.01
+    # Lines that lie side by side, or apart by a power of two, have different ones.
+    for step in 2 ** np.arange(12):
+        assert (out[step:] == out[:-step]).mean() < 1e-3
 
 
 def ends_of_remainders(rng, most):
