@@ -229,20 +229,23 @@ class Options:
         Options
             Checked anew.
         """
-        given = tuple((name, x) for name, x in changes.items() if x is not None)
+        # With types: True is not 1, nor 15 the tolerance 15.0, but they are equal keys.
+        given = tuple(
+            (name, x, type(x)) for name, x in changes.items() if x is not None
+        )
         if not given:
             return self
         try:
             return _changed(self, given)
         except TypeError:
             # An option that cannot be hashed is none that can be used: say which.
-            return replace(self, **dict(given))
+            return replace(self, **{name: x for name, x, _ in given})
 
 
-@functools.lru_cache(maxsize=256, typed=True)
-def _changed(options: Options, given: tuple[tuple[str, Any], ...]) -> Options:
+@functools.lru_cache(maxsize=256)
+def _changed(options: Options, given: tuple[tuple[str, Any, type], ...]) -> Options:
     # Cached: checking every field anew would take a tenth of a 2x2 product.
-    return replace(options, **dict(given))
+    return replace(options, **{name: x for name, x, _ in given})
 
 
 @dataclass(frozen=True)

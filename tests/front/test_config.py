@@ -81,3 +81,13 @@ def test_options_of_strange_types_are_named(options):
     (name,) = options
     with pytest.raises((np_ozaki.OptionError, np_ozaki.OperandTypeError), match=name):
         np_ozaki.matmul(np.eye(2), np.eye(2), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [("check", True, 1), ("reproducible", True, 1), ("precision", 15, 15.0)],
+)
+def test_equal_values_of_another_type_are_not_mistaken(name, right, wrong):
+    assert Options().with_changes(**{name: right})
+    with pytest.raises(np_ozaki.OzakiError, match=name):
+        Options().with_changes(**{name: wrong})

@@ -32,7 +32,8 @@ SHRINK = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate, Phase.shrink],
 )
-SEARCH = settings(SHRINK, phases=[Phase.generate])
+# Stops at the first example; how many it takes depends on what else is imported.
+SEARCH = settings(SHRINK, phases=[Phase.generate], max_examples=2000)
 
 
 def found(strategy, condition, how=SEARCH):
