@@ -31,9 +31,11 @@ __all__ = [
     "Config",
     "EngineName",
     "Options",
+    "Output",
     "Precision",
     "Scaling",
     "Strategy",
+    "check_choice",
     "config",
     "read_config",
 ]
@@ -43,6 +45,7 @@ Scaling = Literal["norm", "accurate", "legacy"]
 EngineName = Literal["auto", "cpu", "cuda", "native"]
 Strategy = Literal["always", "performant"]
 Check = bool | Literal["recompute"]
+Output = Literal["float64", "dd"]
 
 AUTO_MODULI = 15
 """Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
@@ -50,10 +53,30 @@ AUTO_MODULI = 15
 SMALLEST_TOLERANCE = 2.0**-52
 """Smallest tolerance that a float64 result can keep for certain: two roundings."""
 
+_PRECISIONS = (
+    'must be "auto", "exact", a number of moduli as an int or a tolerance below 1 as '
+    "a float"
+)
 _SMALLEST_WORKSPACE = 4 << 20
 
 
-def _check_choice(name: str, value: object, kind: Any) -> None:
+def check_choice(name: str, value: object, kind: Any) -> None:
+    """Refuse a value that is none of a Literal's.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    value : object
+        What was passed.
+    kind : type
+        A Literal of strings.
+
+    Raises
+    ------
+    OptionError
+        Names the choices.
+    """
     allowed = get_args(kind)
     if value not in allowed:
         raise OptionError(
@@ -125,9 +148,9 @@ class Options:
             Value of the wrong type.
         """
         self._check_precision()
-        _check_choice("scaling", self.scaling, Scaling)
-        _check_choice("engine", self.engine, EngineName)
-        _check_choice("strategy", self.strategy, Strategy)
+        check_choice("scaling", self.scaling, Scaling)
+        check_choice("engine", self.engine, EngineName)
+        check_choice("strategy", self.strategy, Strategy)
         if self.min_flops is not None:
             _check_integer("min_flops", self.min_flops, 0, "0 routes every product")
         if self.workspace_bytes is not None:
@@ -149,7 +172,7 @@ class Options:
 
     def _check_check(self) -> None:
         value = self.check
-        if isinstance(value, bool) or value == "recompute":
+        if isinstance(value, bool) or (isinstance(value, str) and value == "recompute"):
             if value and self.scaling == "legacy":
                 limit = 'the integers of scaling="legacy" may wrap: nothing to hold to'
                 raise OptionError(
@@ -164,26 +187,22 @@ class Options:
 
     def _check_precision(self) -> None:
         value, remedy = self.precision, "15 gives FP64 accuracy on ordinary data"
-        if isinstance(value, str) and value in {"auto", "exact"}:
+        if isinstance(value, bool) or not isinstance(value, (str, Real)):
+            raise OperandTypeError(refusal("precision", value, _PRECISIONS, remedy))
+        if isinstance(value, str):
+            if value not in {"auto", "exact"}:
+                raise OptionError(refusal("precision", value, _PRECISIONS, remedy))
             if value == "exact" and self.scaling != "norm":
                 limit = 'precision="exact" has the scaling "norm"'
                 raise OptionError(
-                    refusal("scaling", self.scaling, limit, "leave scaling out")
+                    refusal("scaling", self.scaling, limit, 'pass scaling="norm"')
                 )
-            return
-        moduli = isinstance(value, Integral)
-        if isinstance(value, (bool, str)) or not (
-            moduli or (isinstance(value, Real) and value < 1.0)
-        ):
-            limit = (
-                'must be "auto", "exact", a number of moduli as an int or a '
-                "tolerance below 1 as a float"
-            )
-            raise OperandTypeError(refusal("precision", value, limit, remedy))
-        if moduli:
+        elif isinstance(value, Integral):
             if not MIN_MODULI <= value <= MAX_MODULI:
                 limit = f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli"
                 raise OptionError(refusal("precision", value, limit, remedy))
+        elif not value < 1.0:
+            raise OptionError(refusal("precision", value, _PRECISIONS, remedy))
         elif not value >= SMALLEST_TOLERANCE:
             limit = "a tolerance is at least 2**-52, the spacing of float64"
             raise OptionError(
@@ -192,6 +211,12 @@ class Options:
         elif self.scaling == "legacy":
             limit = 'scaling="legacy" keeps no tolerance'
             raise OptionError(refusal("precision", value, limit, 'use scaling="norm"'))
+        promises = value != "auto" and not isinstance(value, Integral)
+        if promises and self.engine == "native":
+            limit = "native products promise what FP64 does, no more"
+            raise OptionError(
+                refusal("precision", value, limit, 'choose an engine, or "auto"')
+            )
 
     def _check_reproducible(self) -> None:
         if not self.reproducible:
@@ -359,7 +384,7 @@ def read_config(environment: Mapping[str, str]) -> Config:
             try:
                 Options(**{field: options[field]})
             except (OptionError, OperandTypeError) as error:
-                raise type(error)(f"{name}: {error}") from None
+                raise OptionError(f"{name}: {error}") from None
     threads = None
     if "NP_OZAKI_THREADS" in given:
         threads = _number("NP_OZAKI_THREADS", given["NP_OZAKI_THREADS"])

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 
+_LONGEST = 200
 _MOST_NAMED = 4
 """Rows or columns that a message names one by one."""
 
@@ -152,4 +153,15 @@ def refusal(argument: str, value: object, limit: str, remedy: str) -> str:
     str
         One sentence with all four parts.
     """
-    return f"{argument}={value!r}: {limit}; {remedy}"
+    return f"{argument}={_shown(value)}: {limit}; {remedy}"
+
+
+def _shown(value: object) -> str:
+    """Return a value's repr, cut where it would hide the rest of the message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python turns to text
+        return f"<{type(value).__name__} of very many digits>"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 20]}... ({len(text)} characters)"

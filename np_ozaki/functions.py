@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
@@ -10,18 +11,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki import context
 from np_ozaki.array import OzArray, unwrap, wrap
-from np_ozaki.config import Check, EngineName, Options, Precision, Scaling
+from np_ozaki.config import (
+    Check,
+    EngineName,
+    Options,
+    Output,
+    Precision,
+    Scaling,
+    check_choice,
+)
 from np_ozaki.engines import choice
 from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refusal
-from np_ozaki.gemm import error_bound_arrays, matmul_arrays
+from np_ozaki.gemm import DoubleDouble, error_bound_arrays, matmul_arrays
 from np_ozaki.routes import explicit
 from np_ozaki.routes.decision import as_float64
 from np_ozaki.stats import CallInfo
 
-__all__ = ["Output", "error_bound", "matmul"]
+__all__ = ["error_bound", "matmul"]
 
-Output = Literal["float64", "dd"]
 _Result = tuple[Any, CallInfo]
+_LARGEST_INTEGER = 1 << 53
 
 
 def _device_matmul(
@@ -153,7 +162,9 @@ def matmul(
     OptionError
         An option is out of range; a ValueError.
     OperandTypeError
-        An option or `out` is of the wrong type; a TypeError.
+        An option or `out` is of the wrong type; a tolerance or "exact" is asked for,
+        and the operands are left to NumPy; integers above 2^53, which float64 rounds,
+        and one of these, "dd" or a bound is asked for.  A TypeError.
     PrecisionError
         ``precision="exact"`` takes more bits than 49 moduli hold; an ArithmeticError.
     CheckError
@@ -194,6 +205,12 @@ def matmul(
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
     x, y, target = unwrap(a), unwrap(b), unwrap(out)
+    wish = _wish(precision, double=double, bounded=bounded)
+    if wish is not None:
+        x, y = (v if hasattr(v, "dtype") else np.asarray(v) for v in (x, y))
+        if not double and not bounded:
+            _refuse_native(x, y, wish)
+        _refuse_long_integers(x, y, wish)
     if choice.is_device_array(x) or choice.is_device_array(y):
         result, info = _device_matmul(
             x, y, target, options, double=double, bounded=bounded
@@ -224,11 +241,9 @@ def matmul(
 
 def _is_double(output: object, out: object, options: Options) -> bool:
     """Return whether a double-double is asked for; refuse what it cannot go with."""
+    check_choice("output", output, Output)
     if output == "float64":
         return False
-    if output != "dd":
-        limit = "must be float64 or dd"
-        raise OptionError(refusal("output", output, limit, "choose one"))
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
@@ -240,11 +255,13 @@ def _is_double(output: object, out: object, options: Options) -> bool:
 
 def _is_bounded(return_info: object, options: Options) -> bool:
     """Return whether a bound is asked for; refuse what it cannot go with."""
-    if isinstance(return_info, bool):
+    if isinstance(return_info, (bool, np.bool_)):
         return False
-    if return_info != "bound":
+    if not isinstance(return_info, str) or return_info != "bound":
         limit = 'must be True, False or "bound"'
-        raise OptionError(refusal("return_info", return_info, limit, "choose one"))
+        raise OperandTypeError(
+            refusal("return_info", return_info, limit, "True returns a CallInfo, too")
+        )
     _refuse_legacy(options)
     return True
 
@@ -260,11 +277,12 @@ def _refuse_legacy(options: Options) -> None:
 def error_bound(
     a: ArrayLike | OzArray,
     b: ArrayLike | OzArray,
-    c: ArrayLike | OzArray | None = None,
+    c: ArrayLike | OzArray | DoubleDouble | None = None,
     *,
     precision: Precision | None = None,
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
+    output: Output | None = None,
 ) -> Any:
     """Return a guaranteed bound of the error of every entry of a product.
 
@@ -275,10 +293,10 @@ def error_bound(
     Parameters
     ----------
     a : (..., m, k) or (k,) array_like
-        Left operand, real.
+        Left operand; float64, or real and cast to it beside the other one.
     b : (..., k, n) or (k,) array_like
-        Right operand, real.
-    c : (..., m, n) array_like, optional
+        Right operand.
+    c : (..., m, n) array_like or DoubleDouble, optional
         The product that `matmul` returned for the same operands and options: it tells
         more of the last rounding, down to 0 where that was exact.
     precision : "auto", "exact", float or int, optional
@@ -288,6 +306,8 @@ def error_bound(
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "cuda", "native"}, optional
         "native" bounds NumPy's own product; among the others it makes no difference.
+    output : {"float64", "dd"}, optional
+        Of which product.
 
     Returns
     -------
@@ -302,7 +322,8 @@ def error_bound(
     OptionError
         An option is out of range, or the scaling is "legacy".
     OperandTypeError
-        An operand is not real, or an option of the wrong type.
+        An option is of the wrong type; `matmul` leaves operands of these dtypes to
+        NumPy; or integers are above 2^53, which float64 rounds.
 
     See Also
     --------
@@ -321,25 +342,59 @@ def error_bound(
     >>> bool((np_ozaki.error_bound(a, a, precision=15) < 1e-16).all())
     True
     """
+    # Nothing is checked, whatever the scope says.
     options = context.default_options().with_changes(
-        precision=precision, scaling=scaling, engine=engine
+        precision=precision, scaling=scaling, engine=engine, check=False
     )
     _refuse_legacy(options)
-    x, y = _real_on_host("a", a), _real_on_host("b", b)
-    z = None if c is None else _real_on_host("c", c)
-    bound = error_bound_arrays(x, y, z, options)
+    x, y = _on_host(a), _on_host(b)
+    _refuse_native(x, y, "error_bound")
+    _refuse_long_integers(x, y, "error_bound")
+    double = output is not None and _is_double(output, None, options)
+    if isinstance(c, DoubleDouble):
+        double, c = True, c.lo
+    z = None if c is None else as_float64(_on_host(c))
+    bound = error_bound_arrays(as_float64(x), as_float64(y), z, options, double=double)
     return bound if bound.ndim else bound[()]
 
 
-def _real_on_host(name: str, x: Any) -> NDArray[np.float64]:
-    """Return an operand as float64 on the host."""
+def _on_host(x: Any) -> NDArray[Any]:
+    """Return an operand as an ndarray."""
     x = unwrap(x)
     if choice.is_device_array(x):
         x = choice.to_host(choice.as_device_array(x))
-    x = np.asarray(x)
-    if x.dtype.kind not in "biuf":
-        limit = "only real products have a bound here"
+    return np.asarray(x)
+
+
+def _wish(precision: object, *, double: bool, bounded: bool) -> str | None:
+    """Return what a call asks for that a product by NumPy would not keep, or None."""
+    if double:
+        return 'output="dd"'
+    if isinstance(precision, Real) and not isinstance(precision, Integral):
+        return "a tolerance"
+    if isinstance(precision, str) and precision == "exact":
+        return 'precision="exact"'
+    return 'return_info="bound"' if bounded else None
+
+
+def _refuse_native(a: Any, b: Any, wish: str) -> None:
+    """Refuse operands whose product would be left to NumPy."""
+    on_device = choice.is_device_array(a) or choice.is_device_array(b)
+    rule = explicit.dtype_reason if on_device else explicit.native_reason
+    reason = rule(a, b)
+    if reason is not None:
         raise OperandTypeError(
-            refusal(f"{name}.dtype", x.dtype.name, limit, "pass real arrays")
+            f"{reason}: left to NumPy, which {wish} does not go with; pass plain "
+            "arrays of float64"
         )
-    return as_float64(x)
+
+
+def _refuse_long_integers(a: Any, b: Any, wish: str) -> None:
+    """Refuse integers that float64 does not hold."""
+    for name, x in (("a", a), ("b", b)):
+        if x.dtype.kind in "iu" and x.dtype.itemsize == 8 and x.size:
+            most = max(int(x.max()), -int(x.min()))
+            if most > _LARGEST_INTEGER:
+                limit = f"float64 rounds integers above 2**53, and {wish} would not see"
+                remedy = "pass float64 arrays, if their rounded values are meant"
+                raise OperandTypeError(refusal(name, most, limit, remedy))

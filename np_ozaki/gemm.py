@@ -303,6 +303,19 @@ def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) 
                 native(np.array([[x]]), np.array([[y]]))
 
 
+def _batch_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the common shape, or None; `numpy.broadcast_shapes` stops at 32 axes."""
+    length = max(len(a), len(b))
+    pairs = zip((1,) * (length - len(a)) + a, (1,) * (length - len(b)) + b, strict=True)
+    shape = tuple(x if y == 1 else y for x, y in pairs)
+    fits = all(
+        size in {1, want}
+        for x in (a, b)
+        for size, want in zip(x, shape[length - len(x) :], strict=True)
+    )
+    return shape if fits else None
+
+
 def _stack(x: Array, batch: tuple[int, ...]) -> Array:
     """Return (..., r, c) as (1, r, c) where one matrix serves all, else (batch, r, c).
 
@@ -401,7 +414,9 @@ def matmul_arrays(
     return out, info
 
 
-def error_bound_arrays(a: Array, b: Array, c: Array | None, options: Options) -> Array:
+def error_bound_arrays(
+    a: Array, b: Array, c: Array | None, options: Options, *, double: bool = False
+) -> Array:
     """Bound the error of a product before, or after, it is multiplied.
 
     Parameters
@@ -409,9 +424,11 @@ def error_bound_arrays(a: Array, b: Array, c: Array | None, options: Options) ->
     a, b : ndarray of float64
         1-D or more, as for `matmul_arrays`.
     c : ndarray of float64 or None
-        The product.
+        The product, of a double-double the lower half.
     options : Options
         Precision, scaling, engine.
+    double : bool, optional
+        Whether it is a double-double.
 
     Returns
     -------
@@ -431,7 +448,9 @@ def error_bound_arrays(a: Array, b: Array, c: Array | None, options: Options) ->
     stacked_c = None if c is None else c.reshape(batch, *core)
     stacked_a = np.broadcast_to(stacked_a, (batch, *stacked_a.shape[1:]))
     engine = choice.cpu_engine()
-    bound = promised_bound(engine, stacked_a, stacked_b, stacked_c, options)
+    bound = promised_bound(
+        engine, stacked_a, stacked_b, stacked_c, options, double=double
+    )
     return bound.reshape(shape)
 
 
@@ -448,10 +467,9 @@ def _stacks(
     right = b[:, np.newaxis] if b.ndim == 1 else b
     if left.shape[-1] != right.shape[-2]:
         raise _shape_error(a, b)
-    try:
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    except ValueError:
-        raise _shape_error(a, b) from None
+    batch = _batch_shape(left.shape[:-2], right.shape[:-2])
+    if batch is None:
+        raise _shape_error(a, b)
     core = (left.shape[-2], right.shape[-1])
     shape = batch + core[:1] * (a.ndim > 1) + core[1:] * (b.ndim > 1)
     stacks = _stack(left, batch), _stack(right, batch)

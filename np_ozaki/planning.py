@@ -8,7 +8,15 @@ from numbers import Integral
 from typing import SupportsIndex
 
 from np_ozaki import context
-from np_ozaki.config import Check, EngineName, Options, Precision, Scaling
+from np_ozaki.config import (
+    Check,
+    EngineName,
+    Options,
+    Output,
+    Precision,
+    Scaling,
+    check_choice,
+)
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Scheme
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
@@ -115,6 +123,7 @@ def plan(
     engine: EngineName | None = None,
     workspace_bytes: int | None = None,
     check: Check | None = None,
+    output: Output = "float64",
 ) -> Plan:
     """Return what a product of (m, k) and (k, n) matrices would take.
 
@@ -128,7 +137,7 @@ def plan(
         Rows of A, columns of B, inner length; 0 or more.
     batch : int, optional
         So many products.
-    precision, scaling, engine, workspace_bytes, check : optional
+    precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
 
     Returns
@@ -155,9 +164,12 @@ def plan(
     >>> np_ozaki.plan(1000, 1000, 1000, precision=15, engine="cpu").num_gemms
     5
     """
+    check_choice("output", output, Output)
     count, inner = _length("batch", batch), _length("k", k)
     rows, columns = _length("m", m), _length("n", n)
     size = (count, rows, columns, inner)
+    if engine == "native" and check is None:
+        check = False
     options = context.default_options().with_changes(
         precision=precision,
         scaling=scaling,
@@ -176,7 +188,7 @@ def plan(
     if isinstance(options.precision, Integral):
         num_moduli = int(options.precision)
     else:
-        _, num_moduli = goal(options, max(1, inner), False)
+        _, num_moduli = goal(options, max(1, inner), output == "dd")
     cut = engine_of(options).cut(
         size,
         Scheme(num_moduli, options.scaling),

@@ -72,10 +72,16 @@ def add_product_options(
     group.add_argument("--engine", choices=engines, help="who multiplies")
     group.add_argument(
         "--check",
-        nargs="?",
-        const=True,
-        choices=(True, "recompute"),
-        help="hold products to checksums; recompute: once more before it fails",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="hold the integers behind the products to checksums",
+    )
+    group.add_argument(
+        "--recompute",
+        dest="check",
+        action="store_const",
+        const="recompute",
+        help="check, and multiply once more before a product fails",
     )
     group.add_argument(
         "--workspace-bytes",

@@ -25,7 +25,13 @@ _OUTWARD = 1.0 + 2.0**-48
 
 
 def promised_bound(
-    engine: Engine, a: Array, b: Array, c: Array | None, options: Options
+    engine: Engine,
+    a: Array,
+    b: Array,
+    c: Array | None,
+    options: Options,
+    *,
+    double: bool = False,
 ) -> Array:
     """Bound the error that a product under these options may have at most.
 
@@ -37,9 +43,12 @@ def promised_bound(
     b : (batch, k, n) ndarray of float64
         Batch 1 broadcasts.
     c : (batch, m, n) ndarray of float64, or None
-        The product, if it is known: it tells more of the last rounding.
+        The product, if it is known, of a double-double the lower half: it tells more
+        of the last rounding.
     options : Options
         Precision and scaling; not "legacy".
+    double : bool, optional
+        Whether the product is a double-double.
 
     Returns
     -------
@@ -53,10 +62,12 @@ def promised_bound(
     for i in range(batch if result.size and a.shape[2] else 0):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
         z = None if c is None else _matrix(c, i)
-        if options.engine != "native" and isinstance(moduli, Integral):
-            bound = _of_moduli(engine, x, y, z, (int(moduli), options.scaling, 0))
-        else:
-            bound = _of_promise(x, y, z, options)
+        with np.errstate(all="ignore"):
+            if options.engine != "native" and isinstance(moduli, Integral):
+                kind = (int(moduli), options.scaling, 0)
+                bound = _of_moduli(engine, x, y, z, kind, double)
+            else:
+                bound = _of_promise(x, y, z, options, double)
         result[i] = np.where(odd, np.nan, bound)
     return result
 
@@ -92,15 +103,16 @@ def bound_of_ways(
     for i, way in enumerate(ways if result.size and a.shape[2] else ()):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
         scheme = way.scheme
-        if way.elsewhere == "native":
-            bound = _of_native(x, y)
-        elif way.elsewhere == "exact":
-            bound = _of_rounding(c[i])
-        elif way.balanced:
-            bound = _of_balanced(engine, x, y, c[i], way)
-        else:
-            kind = (scheme.num_moduli, scheme.scaling, scheme.shift)
-            bound = _of_moduli(engine, x, y, c[i], kind)
+        with np.errstate(all="ignore"):
+            if way.elsewhere == "native":
+                bound = _of_native(x, y)
+            elif way.elsewhere == "exact":
+                bound = _of_rounding(c[i])
+            elif way.balanced:
+                bound = _of_balanced(engine, x, y, c[i], way)
+            else:
+                kind = (scheme.num_moduli, scheme.scaling, scheme.shift)
+                bound = _of_moduli(engine, x, y, c[i], kind)
         result[i] = np.where(odd, np.nan, bound)
     return result
 
@@ -136,7 +148,17 @@ def _of_native(a: Array, b: Array) -> Array:
     return _upwards(k * _UNIT * bounds.magnitude_bound(a, b) + k * _TINY)
 
 
-def _of_promise(a: Array, b: Array, c: Array | None, options: Options) -> Array:
+def _of_last(size: Array, c: Array | None, double: bool) -> Array:
+    """Bound the last rounding of what is at most `size`, by its result if known."""
+    if c is None:
+        # The lower half is what one rounding left.
+        c = np.nextafter(size * _UNIT, np.inf) if double else size
+    return _of_rounding(c)
+
+
+def _of_promise(
+    a: Array, b: Array, c: Array | None, options: Options, double: bool
+) -> Array:
     """Bound what "auto", "exact", a tolerance or NumPy keep to."""
     k, precision = a.shape[1], options.precision
     size = bounds.magnitude_bound(a, b)
@@ -145,9 +167,11 @@ def _of_promise(a: Array, b: Array, c: Array | None, options: Options) -> Array:
     if not isinstance(precision, str):
         # The last rounding is part of a tolerance.
         return _upwards(float(precision) * size + k * _TINY)
-    before = _of_native(a, b) if precision == "auto" else np.zeros_like(size)
-    last = _of_rounding(size + before if c is None else c)
-    return _upwards(before + last)
+    before = np.zeros_like(size)
+    if precision == "auto":
+        unit = _UNIT * _UNIT if double else _UNIT
+        before = _upwards(k * unit * size + (0 if double else k) * _TINY)
+    return _upwards(before + _of_last(size + before, c, double))
 
 
 def _of_moduli(
@@ -156,6 +180,7 @@ def _of_moduli(
     b: Array,
     c: Array | None,
     kind: tuple[int, str, int],
+    double: bool = False,
 ) -> Array:
     """Bound a product of N moduli, a scaling and t lent bits."""
     num_moduli, scaling, shift = kind
@@ -163,7 +188,10 @@ def _of_moduli(
     mu, nu = mu[0] - shift, nu[0] + shift
     if c is not None:
         return bounds.error_bound(a, b, c, mu, nu)
-    return bounds.product_bound(a, b, mu, nu)
+    if not double:
+        return bounds.product_bound(a, b, mu, nu)
+    before = _before_rounding(a, b, mu, nu)
+    return _upwards(before + _of_last(bounds.magnitude_bound(a, b) + before, c, double))
 
 
 def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:

@@ -39,6 +39,7 @@ _LEAST_SAVED = 4
 copies cost about as much."""
 
 _UNIT_EXPONENT = -53
+_COMMON = 500
 
 
 @dataclass(frozen=True)
@@ -276,10 +277,10 @@ def multiply(
     else:
         _certified(work)
     outcome = work.outcome
-    if outcome.overflow and work.tries > 1:
-        # A result that was replaced may have been the only one to overflow.
-        outcome = replace(outcome, overflow=_overflowed(a, b, out))
     fallback = TOO_WIDE if any(way.elsewhere for way in ways) else None
+    if fallback or (outcome.overflow and work.tries > 1):
+        # Results that were replaced may have overflowed, and others not.
+        outcome = replace(outcome, overflow=_overflowed(a, b, out))
     return Served(outcome, ways, fallback, work.recomputed)
 
 
@@ -454,6 +455,30 @@ def _of_balanced(x: Balanced, index: list[int]) -> Balanced:
     )
 
 
+def _native(engine: Engine, a: Array, b: Array, tried: Array) -> Array:
+    """Return conventional products that overflow only where their results do.
+
+    Entries of rows or columns with NaN or Inf are those of `tried`: IEEE's, whose bits
+    native sums would let depend on their order.
+    """
+    native: Array = engine.native(a, b)
+    lost = ~np.isfinite(native)
+    if not lost.any():
+        return native
+    finite_a, finite_b = np.isfinite(a), np.isfinite(b)
+    a, b = np.where(finite_a, a, 0.0), np.where(finite_b, b, 0.0)
+    usual = finite_a.all(axis=2, keepdims=True) & finite_b.all(axis=1, keepdims=True)
+    with np.errstate(all="ignore"):
+        # With lines of a common size sums cannot overflow for k below 2^23; what
+        # underflows then is nothing beside terms that did overflow.
+        e = np.frexp(np.abs(a).max(axis=2, keepdims=True))[1]
+        f = np.frexp(np.abs(b).max(axis=1, keepdims=True))[1]
+        again = engine.native(np.ldexp(a, _COMMON - e), np.ldexp(b, _COMMON - f))
+        again = np.ldexp(again, e + f - 2 * _COMMON)
+    native = np.where(lost, np.where(usual, again, tried), native)
+    return native
+
+
 def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
     """Multiply by other arithmetic what no number of moduli could certify."""
     engine, options = work.engine, work.options
@@ -462,10 +487,7 @@ def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
     k = work.a.shape[2]
     enough = target == "conventional" or k <= 2 ** (target - _UNIT_EXPONENT)
     if enough and work.low is None and not options.reproducible:
-        native = engine.native(a, b)
-        # What overflows on the way only is better off with the engine's result; so are
-        # special values, whose bits depend on the order of native sums.
-        work.out[index] = np.where(np.isfinite(native), native, work.out[index])
+        work.out[index] = _native(engine, a, b, work.out[index])
         who = "native"
     else:
         a, b = engine.to_host(a), engine.to_host(b)

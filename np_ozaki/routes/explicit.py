@@ -17,16 +17,26 @@ from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes.decision import as_float64
 from np_ozaki.stats import CallInfo
 
-__all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "run"]
+__all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
 
 _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
 
-def _native_reason(*operands: object, to_float64: bool = False) -> str | None:
+def native_reason(*operands: object, to_float64: bool = False) -> str | None:
     """Return why operands of a product are not the engine's business, or None.
 
-    `to_float64` says that the caller asked for a float64 product of whatever is real.
+    Parameters
+    ----------
+    *operands : object
+        On the host.
+    to_float64 : bool, optional
+        The caller asked for a float64 product of whatever is real.
+
+    Returns
+    -------
+    str or None
+        Reason for the counters.
     """
     for x in operands:
         if type(x) not in {np.ndarray, np.memmap}:
@@ -121,7 +131,7 @@ def run(
         What happened.
     """
     a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
-    reason = _native_reason(a, b, to_float64=to_float64)
+    reason = native_reason(a, b, to_float64=to_float64)
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"
     if reason is None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import np_ozaki
-from np_ozaki.config import Config, read_config
+from np_ozaki.config import Config, Options, read_config
 
 
 def test_defaults():

@@ -169,15 +169,90 @@ def test_repeated_batches_have_the_bound_of_each():
 
 
 def test_operands_of_other_kinds():
-    x = np.arange(6).reshape(2, 3)
+    x = np.arange(6.0).reshape(2, 3)
     bound = np_ozaki.error_bound(OzArray(x), x.T.tolist())
     assert type(bound) is np.ndarray
-    with pytest.raises(np_ozaki.OperandTypeError, match="complex128"):
-        np_ozaki.error_bound(x + 0j, x.T)
+    assert np_ozaki.error_bound(x.astype("f4"), x.T).shape == (2, 2)
     with pytest.raises(np_ozaki.ShapeError):
         np_ozaki.error_bound(x, x)
     with pytest.raises(np_ozaki.ShapeError, match=r"c.shape"):
         np_ozaki.error_bound(x, x.T, x)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "g", "i4", "i8", "?", "D", "O"])
+def test_what_numpy_multiplies_has_no_bound_here(dtype):
+    x = np.ones((2, 2), dtype=dtype)
+    with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
+        np_ozaki.error_bound(x, x)
+    for precision in ("exact", 1e-10):
+        with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
+            np_ozaki.matmul(x, x, precision=precision)
+    for kind in (np.matrix, np.ma.array):
+        with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
+            np_ozaki.matmul(kind(np.ones((2, 2))), np.ones((2, 2)), precision="exact")
+
+
+def test_integers_that_float64_rounds():
+    long, one = np.array([[2**53 + 1]]), np.ones((1, 1))
+    for options in (
+        {"output": "dd"},
+        {"return_info": "bound"},
+        {"precision": "exact"},
+        {"precision": 1e-10},
+    ):
+        with pytest.raises(np_ozaki.OperandTypeError, match="9007199254740993"):
+            np_ozaki.matmul(long, one, **options)
+        np_ozaki.matmul(long - 1, one, **options)
+        with pytest.raises(np_ozaki.OperandTypeError, match="2\\*\\*53"):
+            np_ozaki.matmul(one, -long, **options)
+    with pytest.raises(np_ozaki.OperandTypeError):
+        np_ozaki.error_bound(one, long.astype(np.uint64))
+    # Without a promise they are cast, as NumPy casts them.
+    assert np_ozaki.matmul(long, one)[0, 0] == 2.0**53
+
+
+def test_native_products_have_no_more_to_promise():
+    x = np.ones((2, 2))
+    for precision in ("exact", 1e-10):
+        with pytest.raises(np_ozaki.OptionError, match="native"):
+            np_ozaki.matmul(x, x, engine="native", precision=precision)
+
+
+def test_no_exception_of_ieee_leaks():
+    with np.errstate(all="raise"):
+        for precision in PRECISIONS:
+            for x in (1e-200, 1e200, 5e-324):
+                np_ozaki.error_bound([[x]], [[1e-200]], precision=precision)
+                np_ozaki.error_bound([[x]], [[1e-200]], [[0.0]], precision=precision)
+
+
+def test_scopes_that_check():
+    x = np.ones((2, 2))
+    with np_ozaki.enabled(engine="cpu", check=True):
+        assert np_ozaki.error_bound(x, x, engine="native").shape == (2, 2)
+        assert np_ozaki.plan(3, 3, 3, engine="native").engine == "native"
+
+
+@given(operands(max_side=4, max_k=8), st.sampled_from(("auto", "exact", 9, 30)))
+def test_double_doubles_are_bounded_before_and_after(pair, precision):
+    a, b = pair
+    try:
+        c, _ = product(a, b, precision=precision, output="dd")
+    except np_ozaki.PrecisionError:
+        return
+    before = np_ozaki.error_bound(a, b, precision=precision, output="dd")
+    assert_bounded(c.hi, before, a, b, c.lo)
+    after = np_ozaki.error_bound(a, b, c, precision=precision)
+    after[np.isinf(c.hi)] = np.inf
+    assert_bounded(c.hi, after, a, b, c.lo)
+
+
+def test_bounds_of_double_doubles_are_tight():
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((20, 30)), rng.standard_normal((30, 10))
+    for precision in ("auto", "exact"):
+        bound = np_ozaki.error_bound(a, b, precision=precision, output="dd")
+        assert (bound < 300 * 2.0**-106 * (np.abs(a) @ np.abs(b))).all()
 
 
 def test_what_cannot_be_bounded_is_refused():
@@ -186,8 +261,9 @@ def test_what_cannot_be_bounded_is_refused():
         np_ozaki.error_bound(x, x, scaling="legacy")
     with pytest.raises(np_ozaki.OptionError, match="legacy"):
         np_ozaki.matmul(x, x, scaling="legacy", return_info="bound")
-    with pytest.raises(np_ozaki.OptionError, match="return_info"):
-        np_ozaki.matmul(x, x, return_info="bounds")
+    for value in ("bounds", 1, None):
+        with pytest.raises(np_ozaki.OperandTypeError, match="return_info"):
+            np_ozaki.matmul(x, x, return_info=value)
 
 
 def test_products_left_to_numpy():

@@ -223,9 +223,10 @@ def test_native_engine():
     [
         ("precision", 1, ValueError),
         ("precision", 50, ValueError),
-        ("precision", 14.5, TypeError),
+        ("precision", 14.5, ValueError),
         ("precision", True, TypeError),
-        ("precision", "high", TypeError),
+        ("precision", "high", ValueError),
+        ("precision", b"auto", TypeError),
         ("scaling", "fast", ValueError),
         ("engine", "gpu", ValueError),
         ("workspace_bytes", 1000, ValueError),

@@ -274,3 +274,66 @@ def test_overflow_of_too_few_moduli_is_not_reported():
     c, names = exceptions(np_ozaki.matmul, a, b)
     assert_same_bits(c, [[LARGEST, 0.0], [0.0, 1e-12]])
     assert names == set()
+
+
+# ---- Fallbacks that overflow -----------------------------------------------------
+
+
+WIDE = (
+    ([[1e86, 1e191], [1e-300, 1e-300]], [[-1e231, 1e-320], [1e-98, 1e-310]]),
+    # The first entry is finite; native sums overflow on the way to it.
+    (
+        [
+            [2.09590052e140, 2.09590052e140, -2.09590052e140, 8.4527125e270, 1e-271],
+            [4.6e-29, 3.5e173, 3.3e-227, 2.5e-119, 7.4e-227],
+        ],
+        [
+            [5.18919833e167, 3.3e-125],
+            [5.18919833e167, 4.7e255],
+            [8.96316076e167, 7.4e135],
+            [1.18305219e-271, 2.7e-107],
+            [8.4527125e270, 4.7e-48],
+        ],
+    ),
+)
+
+
+@pytest.mark.parametrize("pair", WIDE)
+@pytest.mark.parametrize("precision", ["auto", 1e-3, 1e-15, 2.0**-52])
+def test_fallbacks_overflow_only_where_results_do(pair, precision):
+    a, b = (np.array(x) for x in pair)
+    want = np.array(reference.exact_product(a, b))
+    with np.errstate(all="ignore"):
+        c, info = np_ozaki.matmul(
+            a, b, precision=precision, engine="cpu", return_info=True
+        )
+    assert info.fallback == "range too wide to certify"
+    assert np.array_equal(np.isinf(c), np.isinf(want))
+    finite = np.isfinite(want)
+    assert np.allclose(c[finite], want[finite], rtol=1e-13, atol=0)
+    assert np.array_equal(np.sign(c), np.sign(want))
+    with np.errstate(all="ignore", over="raise"), pytest.raises(FloatingPointError):
+        np_ozaki.matmul(a, b, precision=precision, engine="cpu")
+    # Special values beside them stay IEEE's, and do not hide what overflows.
+    a[1, 1] = np.nan
+    with np.errstate(all="ignore"):
+        d = np_ozaki.matmul(a, b, precision=precision, engine="cpu")
+    assert np.isnan(d[1]).all()
+    assert np.array_equal(d[0], c[0])
+
+
+def test_random_wide_products_overflow_as_they_should():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        a, b = (
+            rng.standard_normal((3, 3)) * np.exp2(rng.integers(-1000, 1000, (3, 3)))
+            for _ in range(2)
+        )
+        want = np.array(reference.exact_product(a, b))
+        with np.errstate(all="ignore"):
+            c = np_ozaki.matmul(a, b, engine="cpu")
+        assert np.array_equal(np.isinf(c), np.isinf(want))
+        finite = np.isfinite(want)
+        sizes = reference.exact_product(np.abs(a), np.abs(b))
+        error = np.abs(c[finite] - want[finite])
+        assert (error <= 4 * 2.0**-53 * np.array(sizes)[finite] + 1e-323).all()
