@@ -284,9 +284,28 @@ def _bits_by_exponents(
     The largest power of two below a term is known from exponents, so this look sees
     as far as float64 does, at the price of k additions an entry.
     """
+    k, whole = left.x.shape[2], index[0]
+    # Each matrix by itself, whoever shares the batch.
+    few = np.bincount(whole) * k <= _MOST_EXPONENTS
+    chosen = few[whole]
+    need = np.full(whole.size, HOPELESS)
+    index = tuple(x[chosen] for x in index)
+    if index[0].size:
+        need[chosen] = _bits_by_largest(left, right, i, j, index, error[chosen], target)
+    return need
+
+
+def _bits_by_largest(
+    left: Side,
+    right: Side,
+    i: slice,
+    j: slice,
+    index: tuple[NDArray[np.intp], ...],
+    error: Array,
+    target: Target,
+) -> Exponents:
+    """Return the same for entries that are few enough."""
     k, count = left.x.shape[2], error.size
-    if count * k > _MOST_EXPONENTS:
-        return np.full(count, HOPELESS)
     batch, rows, columns = index
     of_a = _entry_exponents(left.x[:, i])
     of_b = _entry_exponents(right.x[:, :, j].swapaxes(1, 2))

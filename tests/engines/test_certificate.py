@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import np_ozaki
 from np_ozaki import precision
+from np_ozaki.engines import cpu_certificate
 from np_ozaki.numerics import reference
 from np_ozaki.testing import assert_same_bits, operands
 
@@ -181,3 +182,25 @@ def test_subnormal_and_tiny_products():
     exact = np.array(reference.exact_product(a, b))
     assert info.fallback is None
     np.testing.assert_allclose(c, exact, rtol=1e-10, atol=5e-324)
+
+
+@pytest.mark.parametrize("workspace_bytes", [None, 4 << 20])
+def test_a_matrix_is_certified_alone_as_in_a_batch(monkeypatch, workspace_bytes):
+    # Many entries that only exponents can tell of: few enough in one matrix, not in
+    # all of a batch.
+    monkeypatch.setattr(cpu_certificate, "_MOST_EXPONENTS", 60 * 60 * 60)
+    rng = np.random.default_rng(0)
+    a = rng.uniform(1, 2, (60, 60)) * 2.0**-40
+    a[:, 0], a[-1] = 1.5, 1.0
+    b = rng.uniform(1, 2, (60, 60))
+    b[0] *= 2.0**-60
+    b[:, -1] = 1.0
+    options = {"precision": 1e-3, "engine": "cpu", "return_info": True}
+    alone, info = np_ozaki.matmul(a, b, **options)
+    assert info.engine == "cpu"
+    batch, of_batch = np_ozaki.matmul(
+        np.stack([a] * 5), np.stack([b] * 5), workspace_bytes=workspace_bytes, **options
+    )
+    assert of_batch.engine == "cpu"
+    for c in batch:
+        assert_same_bits(c, alone)
