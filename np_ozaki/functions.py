@@ -136,13 +136,14 @@ def matmul(
         Changes no bit.
     check : bool or "recompute", default False
         Whether the exact integers behind the entries are held to checksums modulo
-        2^61 - 1 of rows and columns, which shows any single wrong entry, and all wrong
-        ones of one row or one column.  "recompute" multiplies once more before it
-        raises an error.  Changes no bit.
+        2^61 - 1 of rows and columns, which shows any wrong residue product or bit, in
+        one entry or in several of one row or one column.  "recompute" multiplies once
+        more before it raises an error.  Changes no bit.
     output : {"float64", "dd"}, default "float64"
         "dd" is a double-double of the same integers: hi is the result rounded once,
         lo what that left.  "auto" then certifies |hi + lo - AB| <= k 2^-106
-        |A||B|, beyond 49 moduli by Python integers.  No `out` then.
+        |A||B| before lo is rounded, beyond 49 moduli by Python integers.  No `out`
+        then.
     return_info : bool or "bound", default False
         Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound
         of the error of every entry, on the host.
@@ -181,8 +182,9 @@ def matmul(
 
     Notes
     -----
-    The result is a function of (a, b, precision, scaling) alone: engines,
-    threads, tiles, memory limits and machines do not change a bit.
+    The result is a function of (a, b, precision, scaling) alone: engines, threads,
+    tiles, memory limits and machines do not change a bit, except where 49 moduli are
+    too few and the info names a fallback: then it is as NumPy multiplies.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
     there and a number of moduli for `precision` nothing waits for it; "auto" waits

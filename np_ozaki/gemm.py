@@ -260,6 +260,7 @@ def _fill(bound: Array, a: Array, b: Array, last: Array, ways: Sequence[Way]) ->
 
 def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:
     """Count the engine's part of a batch and the rest; return the whole call."""
+    info = replace(info, left_out=served.left_out)
     others = replace(
         info,
         engine=served.elsewhere,
@@ -274,7 +275,8 @@ def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInf
     if served.left_out == info.batch:
         return others
     if counted:
-        context.record(replace(info, batch=info.batch - served.left_out))
+        ours = replace(info, batch=info.batch - served.left_out, left_out=0)
+        context.record(ours)
     return replace(info, fallback=served.fallback, checked=False)
 
 

@@ -30,7 +30,7 @@ class CallInfo:
     scaling : str or None
         Rule of the scaling exponents; None for native.
     fallback : str or None
-        Why the product is native, if it is.
+        Why the product, or some matrices of its batch, were not the engine's.
     shift : int
         Bits that A, whose entries have few, lent to B; below 0, B to A.
     rebalanced : bool
@@ -46,6 +46,8 @@ class CallInfo:
         Whether every entry was held to checksums (``check=True``).
     recomputed : bool
         Whether a product that failed its check was multiplied once more.
+    left_out : int
+        Matrices of the batch that were not the engine's.
     bound : ndarray of float64 or None
         With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
     """
@@ -66,6 +68,7 @@ class CallInfo:
     structured_flops: int | None = None
     checked: bool = False
     recomputed: bool = False
+    left_out: int = 0
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -88,11 +91,14 @@ class RouteStats:
         Operations (2 m n k) by engine.
     fallbacks : dict of str to int
         Calls that went native, by reason.
+    recomputed : int
+        Calls whose check failed once (``check="recompute"``).
     """
 
     calls: Counter[str] = field(default_factory=Counter)
     flops: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
+    recomputed: int = 0
 
 
 @dataclass
@@ -128,13 +134,14 @@ class Stats:
         Returns
         -------
         dict
-            ``{route: {"calls": ..., "flops": ..., "fallbacks": ...}}``.
+            By routes, and then by the fields of `RouteStats`.
         """
         return {
             name: {
                 "calls": dict(route.calls),
                 "flops": dict(route.flops),
                 "fallbacks": dict(route.fallbacks),
+                "recomputed": route.recomputed,
             }
             for name, route in self.routes.items()
         }
@@ -150,6 +157,8 @@ class Stats:
                 f"{name}: native because {reason}: {calls} calls"
                 for reason, calls in sorted(route.fallbacks.items())
             ]
+            if route.recomputed:
+                lines.append(f"{name}: recomputed after a check: {route.recomputed}")
         return "\n".join(lines) or "no products"
 
 
@@ -176,6 +185,7 @@ class Recorder:
             route.flops[info.engine] += info.flops
             if info.fallback is not None:
                 route.fallbacks[info.fallback] += 1
+            route.recomputed += info.recomputed
 
     def snapshot(self) -> Stats:
         """Return a copy of the counters.
@@ -189,7 +199,10 @@ class Recorder:
             return Stats(
                 {
                     name: RouteStats(
-                        route.calls.copy(), route.flops.copy(), route.fallbacks.copy()
+                        route.calls.copy(),
+                        route.flops.copy(),
+                        route.fallbacks.copy(),
+                        route.recomputed,
                     )
                     for name, route in self._routes.items()
                 }

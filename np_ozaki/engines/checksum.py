@@ -9,9 +9,9 @@ not from residues, so residues, GEMMs and CRT are all covered.
 
 What is certain.  One wrong residue product changes C' by j P / p with 0 < |j| < p, for
 the P of the engine that multiplies, and one wrong bit by a power of two: q divides
-neither.  A single wrong entry thus shows in its row and in its column.  So do wrong
-entries that all lie in one row, each alone in its column, or all in one column, which
-is what a wrong residue or exponent makes.  Others are missed only where the weights,
+neither.  Such an entry shows in its row and in its column.  So do several of them in
+one row, each alone in its column, or in one column, which is what a wrong residue
+makes.  Others are missed where a difference is a multiple of q, or where the weights,
 which know nothing of them, happen to cancel them in every row and in every column.
 """
 

@@ -78,6 +78,8 @@ def test_a_fault_that_goes_away_is_recomputed(pair, monkeypatch):
     assert_same_bits(c, want)
     assert info.recomputed
     assert np_ozaki.last_call().recomputed
+    assert np_ozaki.stats().as_dict()["matmul"]["recomputed"] == 1
+    assert "recomputed after a check: 1" in str(np_ozaki.stats())
 
 
 def test_a_fault_that_comes_back_is_an_error(pair, monkeypatch):
@@ -194,3 +196,20 @@ def test_the_environment(text, value):
 def test_the_environment_names_the_variable():
     with pytest.raises(np_ozaki.OptionError, match=r"NP_OZAKI_CHECK.*recompute"):
         read_config({"NP_OZAKI_CHECK": "maybe"})
+
+
+def test_mixed_batches_tell_how_many_were_left_out():
+    hard, easy = [[1.0, 1e-300], [1e-300, 1.0]], [[1.0, 2.0], [3.0, 4.0]]
+    a, b = np.array([hard, easy, hard]), np.array([[[1e-300], [1.0]]] * 3)
+    _, info = checked(a, b, check=True)
+    assert (info.engine, info.left_out, info.checked) == ("cpu", 2, False)
+    assert info.fallback == "range too wide to certify"
+
+
+@pytest.mark.parametrize("axes", [33, 62])
+def test_as_many_axes_as_numpy_takes(axes):
+    a = np.ones((1,) * axes + (2, 3))
+    c, info = checked(a, np.ones((3, 2)), check=True)
+    assert c.shape == (1,) * axes + (2, 2)
+    assert info.checked
+    assert np_ozaki.error_bound(a, np.ones((3, 2))).shape == c.shape

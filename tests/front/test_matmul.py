@@ -198,7 +198,12 @@ def test_info_tells_what_happened():
     assert info.scaling == "accurate"
     assert info.flops == 2 * 2 * 3 * 4 * 5
     assert np_ozaki.stats().as_dict() == {
-        "matmul": {"calls": {"cpu": 1}, "flops": {"cpu": 240}, "fallbacks": {}}
+        "matmul": {
+            "calls": {"cpu": 1},
+            "flops": {"cpu": 240},
+            "fallbacks": {},
+            "recomputed": 0,
+        }
     }
     np_ozaki.reset_stats()
     assert str(np_ozaki.stats()) == "no products"
