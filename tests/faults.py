@@ -686,22 +686,22 @@ FAULTS = {
         "matrix,",
     ),
     "cpu checksum: bits rotate by one too many": (
-        "engines/cpu_checksum.py",
+        "engines/cpu_sums.py",
         "asarray(exponent % _BITS",
         "asarray((exponent + 1) % _BITS",
     ),
     "cpu checksum: pieces of vectors not balanced": (
-        "engines/cpu_checksum.py",
+        "engines/cpu_sums.py",
         "(rest + (1 << (bits - 1))) >> bits",
         "rest >> bits - 1 << 1 >> 1",
     ),
     "cpu checksum: sums of blocks too long for FP64": (
-        "engines/cpu_checksum.py",
+        "engines/cpu_sums.py",
         "return 53 - _PIECE - (length - 1).bit_length()",
         "return 64 - _PIECE - (length - 1).bit_length()",
     ),
     "cpu checksum: int64 sums overflow": (
-        "engines/cpu_checksum.py",
+        "engines/cpu_sums.py",
         "self._total %= PRIME",
         "pass",
     ),
@@ -716,7 +716,7 @@ FAULTS = {
         "",
     ),
     "cpu checksum: sums that mean nothing count": (
-        "engines/cpu_checksum.py",
+        "engines/cpu_sums.py",
         "|= ~exact",
         "|= False",
     ),

@@ -1,26 +1,14 @@
-"""Checksums of the CPU engine: both sides of the identities in `checksum`, on FP64.
-
-Everything is a matrix of integers times a few vectors.  The integers are cut to pieces
-of at most 2^28.  A block with sums of `length` terms leaves
-
-    r = 53 - 28 - ceil(log2(length))
-
-bits to the pieces of the vectors: 18 where a block has 128 entries a side, so that a
-weight is one piece, and 11 in the longest.  So FP64 products of blocks are exact in any
-order, and only such sums, one a line and pair of pieces, are ever reduced modulo q.
-"""
+"""Checksums of the CPU engine: both sides of the identities in `checksum`."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, Sums, TileSums, weights
+from np_ozaki.engines.checksum import PRIME, Sums, TileSums
 from np_ozaki.engines.cpu_exponents import (
     Exponents,
     Lines,
@@ -28,6 +16,15 @@ from np_ozaki.engines.cpu_exponents import (
     power_of_two,
 )
 from np_ozaki.engines.cpu_residues import scale
+from np_ozaki.engines.cpu_sums import (
+    Accumulator,
+    cut,
+    room,
+    times_vector,
+    vector_pieces,
+    weight_pieces,
+    weighted_rows,
+)
 from np_ozaki.engines.parallel import (
     BLOCK_ELEMENTS,
     Block,
@@ -41,24 +38,13 @@ __all__ = ["Checks", "Operand", "Tally", "square_blocks"]
 
 Array = NDArray[np.float64]
 
-_BITS = PRIME.bit_length()
-_PIECE = 28
-"""Pieces are at most 2^28."""
-
 _OPERAND_BITS = 29
 _TERM_BITS = 27
 _TERM_PIECES = 2
 """Terms of C' are below 2^54 (the head), their upper pieces at most 2^27."""
 
-_LARGEST_SUM = 2.0**53
-_ADDITIONS = 1 << 9
-"""Sums of a block that fit int64 beside a remainder: 2^9 2^53 + 2^61 < 2^63."""
-
 _TILES_AT_A_TIME = 8
 _SIDE = 128
-_SERIAL = 1 << 13
-"""Entries of a matrix that OpenBLAS multiplies by one vector without its threads, which
-would wait for each other beside those of the pass."""
 
 
 def _sides(shape: tuple[int, int, int]) -> tuple[int, int]:
@@ -92,153 +78,6 @@ def square_blocks(shape: tuple[int, int, int]) -> list[Block]:
         for i in ranges(rows, tall)
         for j in ranges(columns, wide)
     ]
-
-
-# ---- Integers modulo q ----
-
-
-def _reduced(x: Sums) -> Sums:
-    """Return x modulo q, for any uint64."""
-    x = (x & np.uint64(PRIME)) + (x >> np.uint64(_BITS))
-    return np.where(x >= PRIME, x - np.uint64(PRIME), x)
-
-
-def _times_power(x: Sums, exponent: int | NDArray[np.int64]) -> Sums:
-    """Return x 2^exponent modulo q, for x < q: its 61 bits rotate."""
-    turn = np.asarray(exponent % _BITS, dtype=np.uint64)
-    rotated: Sums = (x << turn) & np.uint64(PRIME)
-    rotated |= x >> (np.uint64(_BITS) - turn)
-    return rotated
-
-
-def _sum(x: Sums) -> Sums:
-    """Return sums of x < q over the first and the last axis modulo q, a few terms."""
-    half = 31
-    lower = np.add.reduce(x & np.uint64((1 << half) - 1), axis=(0, -1))
-    upper = np.add.reduce(x >> np.uint64(half), axis=(0, -1))
-    return _reduced(lower + _times_power(upper, half))
-
-
-def _room(length: int) -> int:
-    """Return the bits r of pieces of a vector in sums of `length` terms."""
-    return 53 - _PIECE - (length - 1).bit_length()
-
-
-def _vector_pieces(x: NDArray[Any], size: int, bits: int) -> Array:
-    """Cut integers from 0 to 2^size - 1 to pieces, on a new last axis, lowest first.
-
-    The highest piece takes what is left, at most 2^bits; the others are balanced.
-    """
-    rest = x.astype(np.int64)
-    pieces = []
-    for _ in range(-(-size // bits) - 1):
-        upper = (rest + (1 << (bits - 1))) >> bits
-        pieces.append(rest - (upper << bits))
-        rest = upper
-    return np.stack([*pieces, rest], axis=-1).astype(np.float64)
-
-
-def _weight_pieces(count: int, bits: int, *, left: bool) -> Array:
-    """Return the weights of `count` lines, (count, pieces)."""
-    return _vector_pieces(weights(count, left=left), WEIGHT_BITS, bits)
-
-
-def _serial_rows(pieces: Array, vectors: int) -> list[slice]:
-    """Return ranges of rows to be multiplied by `vectors` vectors, one at a time."""
-    rows, columns = pieces.shape[-2:]
-    return ranges(rows, max(1, _SERIAL // columns) if vectors == 1 else rows)
-
-
-def _times_vector(pieces: Array, vector: Array, out: Array) -> None:
-    """Write pieces (..., rows, columns) times vector (..., columns, vectors)."""
-    for some in _serial_rows(pieces, vector.shape[-1]):
-        np.matmul(pieces[..., some, :], vector, out=out[..., some, :])
-
-
-def _weighted_rows(weight: Array, pieces: Array) -> Array:
-    """Return (..., columns, vectors) sums of rows times weight (rows, vectors)."""
-    sums: Array
-    sums, *others = (
-        np.matmul(weight[some].T, pieces[..., some, :])
-        for some in _serial_rows(pieces, weight.shape[1])
-    )
-    for part in others:
-        sums += part
-    return sums.swapaxes(-1, -2)
-
-
-def _cut(whole: Array, bits: int, pieces: Array) -> None:
-    """Cut integers to pieces, lowest first, multiples of 1, 2^bits, 2^(2 bits), ...
-
-    pieces[0] may be `whole` itself.  All but the highest are balanced.
-    """
-    lowest = pieces[0]
-    if len(pieces) == 1 and lowest is not whole:
-        np.copyto(lowest, whole)
-    for i in range(len(pieces) - 1, 0, -1):
-        # The last place of the anchor is 2^(bits i), for entries below half of it.
-        anchor = 1.5 * 2.0 ** (52 + bits * i)
-        upper = pieces[i]
-        np.add(whole, anchor, out=upper)
-        upper -= anchor
-        np.subtract(whole, upper, out=lowest)
-        whole = lowest
-
-
-class _Accumulator:
-    """Exact sums of integers that come as float64, a few of them from each block.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (pieces, batch, lines, pieces of the vector).
-    bits : sequence of int
-        For each piece, the exponent that it stands for.
-    grid : sequence of int
-        For each piece, the exponent that it is a multiple of.
-    vector_bits : int
-        Bits between two pieces of the vector.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, int, int, int],
-        bits: Sequence[int],
-        grid: Sequence[int],
-        vector_bits: int,
-    ) -> None:
-        self._total = np.zeros(shape, dtype=np.int64)
-        self._spoiled = np.zeros(shape[1:3], dtype=np.bool_)
-        self._exponents = np.array(bits, dtype=np.int64).reshape(-1, 1, 1, 1)
-        self._exponents = self._exponents + vector_bits * np.arange(shape[3])
-        self._units = np.ldexp(1.0, -np.array(grid)).reshape(-1, 1, 1, 1)
-        self._additions = 0
-        self._lock = threading.Lock()
-
-    def add(self, batch: slice, lines: slice, sums: Array) -> None:
-        """Add sums of one block, (pieces, batch, lines, pieces of the vector)."""
-        sums *= self._units
-        whole = sums.astype(np.int64)
-        with self._lock:
-            if self._additions == _ADDITIONS:
-                self._total %= PRIME
-                self._additions = 0
-            self._additions += 1
-            self._total[:, batch, lines] += whole
-
-    def add_doubtful(self, batch: slice, lines: slice, sums: Array) -> None:
-        """Add sums that are exact unless something went wrong before."""
-        self.add(batch, lines, sums)
-        # Sums that are not might vanish modulo q.  The largest is NaN if any is.
-        if not np.abs(sums).max() <= _LARGEST_SUM:
-            exact = (np.abs(sums) <= _LARGEST_SUM).all(axis=(0, 3))
-            with self._lock:
-                self._spoiled[batch, lines] |= ~exact
-
-    def modulo(self) -> tuple[Sums, NDArray[np.bool_]]:
-        """Return (batch, lines) sums modulo q, and which of them mean nothing."""
-        total = (self._total % PRIME).astype(np.uint64)
-        return _sum(_times_power(total, self._exponents)), self._spoiled
 
 
 # ---- The sides from A and B ----
@@ -307,7 +146,7 @@ class Operand:
                 rest = None if second is None else lines.part(second, block)
                 factors = (lines.part(first, block), rest)
                 scale(source, factors, False, pieces[0])
-                _cut(pieces[0], _OPERAND_BITS, pieces)
+                cut(pieces[0], _OPERAND_BITS, pieces)
                 if not lines.along:
                     pieces = pieces.swapaxes(-1, -2)
                 batch, some = lines.lines_of(block)
@@ -331,15 +170,15 @@ class _Across:
 
     def __init__(self, operand: Operand, *, left: bool) -> None:
         batch, count, k = operand.shape
-        bits = _room(operand.sides[0])
-        self._weights = _weight_pieces(count, bits, left=left)
+        bits = room(operand.sides[0])
+        self._weights = weight_pieces(count, bits, left=left)
         shape = (operand.pieces, batch, k, self._weights.shape[1])
-        self._sums = _Accumulator(shape, operand.grid, operand.grid, bits)
+        self._sums = Accumulator(shape, operand.grid, operand.grid, bits)
 
     def add(self, where: Block, pieces: Array) -> None:
         """Add one block, (pieces, batch, lines, k)."""
         batch, lines, inner = where
-        self._sums.add(batch, inner, _weighted_rows(self._weights[lines], pieces))
+        self._sums.add(batch, inner, weighted_rows(self._weights[lines], pieces))
 
     def modulo(self) -> Sums:
         """Return the sums, once all blocks were added."""
@@ -359,12 +198,12 @@ class _Along:
 
     def __init__(self, operand: Operand, vector: Sums) -> None:
         batch, count, _ = operand.shape
-        bits = _room(operand.sides[1])
-        self._vector = _vector_pieces(vector, _BITS, bits)
+        bits = room(operand.sides[1])
+        self._vector = vector_pieces(vector, PRIME.bit_length(), bits)
         self._one_matrix = batch == 1
         batch = max(batch, len(vector))
         shape = (operand.pieces, batch, count, self._vector.shape[2])
-        self._sums = _Accumulator(shape, operand.grid, operand.grid, bits)
+        self._sums = Accumulator(shape, operand.grid, operand.grid, bits)
 
     def add(self, where: Block, pieces: Array) -> None:
         """Add one block, (pieces, batch, lines, k)."""
@@ -405,14 +244,14 @@ class Tally:
         # Blocks of `parallel.blocks`, as long as rows are.
         wide = min(columns, BLOCK_ELEMENTS)
         tall = min(rows, max(1, BLOCK_ELEMENTS // wide))
-        self._w = _weight_pieces(rows, _room(tall), left=True)
-        self._v = _weight_pieces(columns, _room(wide), left=False)
+        self._w = weight_pieces(rows, room(tall), left=True)
+        self._v = weight_pieces(columns, room(wide), left=False)
         count = len(grid)
-        self._rows = _Accumulator(
-            (count, batch, rows, self._v.shape[1]), exponents, grid, _room(wide)
+        self._rows = Accumulator(
+            (count, batch, rows, self._v.shape[1]), exponents, grid, room(wide)
         )
-        self._columns = _Accumulator(
-            (count, batch, columns, self._w.shape[1]), exponents, grid, _room(tall)
+        self._columns = Accumulator(
+            (count, batch, columns, self._w.shape[1]), exponents, grid, room(tall)
         )
 
     def scratch(self) -> Array:
@@ -437,10 +276,10 @@ class Tally:
         across = np.empty((count, shape[0], shape[2], w.shape[1]))
         for i, term in enumerate(terms):
             np.rint(term, out=term)
-            _cut(term, _TERM_BITS, pieces)
+            cut(term, _TERM_BITS, pieces)
             place = slice(_TERM_PIECES * i, _TERM_PIECES * (i + 1))
-            _times_vector(pieces, v, along[place])
-            across[place] = _weighted_rows(w, pieces)
+            times_vector(pieces, v, along[place])
+            across[place] = weighted_rows(w, pieces)
         self._rows.add_doubtful(matrices, rows, along)
         self._columns.add_doubtful(matrices, columns, across)
 

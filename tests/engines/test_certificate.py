@@ -99,6 +99,7 @@ def test_hopeless_ranges_go_native_and_say_so():
             "calls": {"native": 1},
             "flops": {"native": 8},
             "fallbacks": {precision.TOO_WIDE: 1},
+            "recomputed": 0,
         }
     }
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from np_ozaki import CheckError
-from np_ozaki.engines import cpu, cpu_checksum, workspace
+from np_ozaki.engines import cpu, cpu_checksum, cpu_sums, workspace
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.checksum import PRIME, weights
 from np_ozaki.engines.cpu import CpuEngine
@@ -158,7 +158,7 @@ def test_sums_are_those_of_python_integers(n, scaling, limit, tiles):
 @pytest.mark.parametrize("shape", [(2, 700, 300), (300, 700, 2), (1, 20_000, 2)])
 def test_sums_over_many_blocks_and_pieces(shape, tiles, monkeypatch):
     # So few additions between reductions that these happen, too.
-    monkeypatch.setattr(cpu_checksum, "_ADDITIONS", 2)
+    monkeypatch.setattr(cpu_sums, "_ADDITIONS", 2)
     m, k, n = shape
     rng = np.random.default_rng(0)
     a = np.ldexp(rng.standard_normal((m, k)), rng.integers(-40, 40, (m, k)))
@@ -176,25 +176,23 @@ def test_sums_at_the_bound_are_exact():
         tall, wide = cpu_checksum._sides((1, *shape))
         assert (tall, wide) == shape
         for length in shape:
-            largest = cpu_checksum._room(length) + cpu_checksum._PIECE
+            largest = cpu_sums.room(length) + cpu_sums._PIECE
             assert length << largest <= 1 << 53
     for x in (PRIME - 1, PRIME // 2, PRIME // 2 + 1, (1 << 60) - 1, 0, 1 << 17):
         for bits in (11, 18):
-            pieces = cpu_checksum._vector_pieces(
-                np.array([x], dtype=np.uint64), 61, bits
-            )[0]
+            pieces = cpu_sums.vector_pieces(np.array([x], dtype=np.uint64), 61, bits)[0]
             assert sum(int(p) << bits * i for i, p in enumerate(pieces)) == x
             assert np.abs(pieces).max() <= 1 << bits
     pieces = np.empty((3, 5))
     whole = np.array([2.0**86, -(2.0**86), 2.0**28, -(2.0**28), 2.0**57 + 2.0**28])
-    cpu_checksum._cut(whole, cpu_checksum._OPERAND_BITS, pieces)
+    cpu_sums.cut(whole, cpu_checksum._OPERAND_BITS, pieces)
     assert_same_bits(pieces[2] + pieces[1] + pieces[0], whole)
     units = np.ldexp(1.0, -cpu_checksum._OPERAND_BITS * np.arange(3))[:, None]
-    assert np.abs(pieces * units).max() <= 2.0**cpu_checksum._PIECE
+    assert np.abs(pieces * units).max() <= 2.0**cpu_sums._PIECE
 
 
 def test_sums_of_many_blocks_do_not_overflow():
-    sums = cpu_checksum._Accumulator((2, 1, 1, 1), [0, 29], [0, 29], 18)
+    sums = cpu_sums.Accumulator((2, 1, 1, 1), [0, 29], [0, 29], 18)
     for _ in range(3000):
         sums.add(
             slice(1), slice(1), np.full((2, 1, 1, 1), [[[[2.0**53]]], [[[2.0**82]]]])
@@ -206,7 +204,7 @@ def test_sums_of_many_blocks_do_not_overflow():
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 2.0**60, -(2.0**53) - 2])
 def test_sums_that_are_not_exact_agree_with_nothing(value):
-    sums = cpu_checksum._Accumulator((1, 1, 3, 1), [0], [0], 18)
+    sums = cpu_sums.Accumulator((1, 1, 3, 1), [0], [0], 18)
     with np.errstate(invalid="ignore"):
         found = np.array([5.0, value]).reshape(1, 1, 2, 1)
         sums.add_doubtful(slice(0, 1), slice(0, 2), found)
