@@ -227,8 +227,8 @@ FAULTS = {
     ),
     "front: batch operand not broadcast": (
         "gemm.py",
-        "        out[1:] = out[:1]",
-        "        pass",
+        "            x[1:] = x[:1]",
+        "            pass",
     ),
     "scope: left scopes stay in force": (
         "context.py",
@@ -562,17 +562,17 @@ FAULTS = {
     ),
     "cuda certificate: sides swapped": (
         "_kernels/certificate.cu",
-        "bits_above(norm_b, UNIT_BITS - spare_a, least)",
-        "bits_above(norm_b, UNIT_BITS - spare_b, least)",
+        "bits_short(norm_b, spare_a, (int)power, least)",
+        "bits_short(norm_b, spare_b, (int)power, least)",
     ),
     "cuda certificate: single entries not looked at": (
         "_kernels/certificate.cu",
-        "if (!least) need = HOPELESS;",
-        "if (!least) continue;",
+        "if (!least) {",
+        "if (!least) continue; else if (false) {",
     ),
     "cuda certificate: no second look": (
         "engines/cuda.py",
-        "short[index] = second_look(self, x, y, variant[0], variant[1], budget)",
+        "short[index] = second_look(self, x, y, scheme, target, budget)",
         "pass",
     ),
     "cuda integers: plain ones are shifted one too far": (
@@ -657,8 +657,8 @@ FAULTS = {
     ),
     "cuda tiles: exponents of a partner shared by a batch": (
         "engines/cuda.py",
-        'if scaling == "accurate" and a.shape[0] != b.shape[0]:',
-        "if False:",
+        "            job = job.with_whole_batches()\n        left = _Side",
+        "            pass\n        left = _Side",
     ),
     "cuda tiles: planes of the last tile kept": (
         "engines/cuda.py",
@@ -672,7 +672,7 @@ FAULTS = {
     ),
     "checksum: one weight for all lines": (
         "engines/checksum.py",
-        "generator.integers(1, 1 << WEIGHT_BITS, size=count)",
+        "x.astype(np.int64)",
         "np.ones(count, dtype=np.int64)",
     ),
     "checksum: columns are not compared": (
