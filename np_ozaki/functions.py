@@ -44,7 +44,8 @@ def _device_matmul(
         if reason is not None and not double:
             result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
             return result, explicit.left_to_numpy("matmul", a, b, reason)
-        _check_doubled(double, a, b)
+        if double:
+            _check_doubled(a, b)
         a, b = (x.astype(np.float64, copy=False) for x in (a, b))
         return matmul_arrays(
             a,
@@ -68,11 +69,12 @@ def _device_matmul(
         ) from error
 
 
-def _check_doubled(double: bool, *operands: Any) -> None:
+def _check_doubled(*operands: Any) -> None:
     """Refuse operands of a double-double that float64 cannot hold."""
     for name, x in zip("ab", operands, strict=True):
         kind = type(x)
-        if isinstance(x, np.ndarray) and kind not in {np.ndarray, np.memmap}:
+        on_host = not choice.is_device_array(x)
+        if on_host and kind not in {np.ndarray, np.memmap}:
             limit = 'output="dd" multiplies plain arrays'
             what = f"{kind.__module__}.{kind.__name__}"
         elif x.dtype.kind not in "biuf" or not np.can_cast(x.dtype, np.float64):
@@ -80,9 +82,8 @@ def _check_doubled(double: bool, *operands: Any) -> None:
             what = x.dtype.name
         else:
             continue
-        if double:
-            remedy = "pass an ndarray of float64, or leave output out"
-            raise OperandTypeError(refusal(name, what, limit, remedy))
+        remedy = "pass an ndarray of float64, or leave output out"
+        raise OperandTypeError(refusal(name, what, limit, remedy))
 
 
 def matmul(
@@ -207,19 +208,18 @@ def matmul(
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
     x, y, target = unwrap(a), unwrap(b), unwrap(out)
-    wish = _wish(precision, double=double, bounded=bounded)
-    if wish is not None:
-        x, y = (v if hasattr(v, "dtype") else np.asarray(v) for v in (x, y))
-        if not double and not bounded:
+    wish = 'output="dd"' if double else _promise(precision)
+    if wish is not None or bounded:
+        x, y = _as_array(x), _as_array(y)
+        if wish is not None and not double:
             _refuse_native(x, y, wish)
-        _refuse_long_integers(x, y, wish)
+        _refuse_long_integers(x, y, wish or 'return_info="bound"')
     if choice.is_device_array(x) or choice.is_device_array(y):
         result, info = _device_matmul(
             x, y, target, options, double=double, bounded=bounded
         )
     elif double:
-        x, y = np.asanyarray(x), np.asanyarray(y)
-        _check_doubled(double, x, y)
+        _check_doubled(x, y)
         result, info = matmul_arrays(
             as_float64(x),
             as_float64(y),
@@ -368,15 +368,20 @@ def _on_host(x: Any) -> NDArray[Any]:
     return np.asarray(x)
 
 
-def _wish(precision: object, *, double: bool, bounded: bool) -> str | None:
-    """Return what a call asks for that a product by NumPy would not keep, or None."""
-    if double:
-        return 'output="dd"'
+def _as_array(x: Any) -> Any:
+    """Return an operand as an array where it lies, and what answers ufuncs as it is."""
+    if choice.is_device_array(x):
+        return choice.as_device_array(x)
+    return x if hasattr(x, "__array_ufunc__") else np.asarray(x)
+
+
+def _promise(precision: object) -> str | None:
+    """Return what a precision promises beyond what NumPy's products keep, or None."""
     if isinstance(precision, Real) and not isinstance(precision, Integral):
         return "a tolerance"
     if isinstance(precision, str) and precision == "exact":
         return 'precision="exact"'
-    return 'return_info="bound"' if bounded else None
+    return None
 
 
 def _refuse_native(a: Any, b: Any, wish: str) -> None:
@@ -394,7 +399,8 @@ def _refuse_native(a: Any, b: Any, wish: str) -> None:
 def _refuse_long_integers(a: Any, b: Any, wish: str) -> None:
     """Refuse integers that float64 does not hold."""
     for name, x in (("a", a), ("b", b)):
-        if x.dtype.kind in "iu" and x.dtype.itemsize == 8 and x.size:
+        dtype = getattr(x, "dtype", None)
+        if isinstance(dtype, np.dtype) and dtype.kind in "iu" and x.size:
             most = max(int(x.max()), -int(x.min()))
             if most > _LARGEST_INTEGER:
                 limit = f"float64 rounds integers above 2**53, and {wish} would not see"

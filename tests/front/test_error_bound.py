@@ -185,8 +185,9 @@ def test_what_numpy_multiplies_has_no_bound_here(dtype):
     with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
         np_ozaki.error_bound(x, x)
     for precision in ("exact", 1e-10):
-        with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
-            np_ozaki.matmul(x, x, precision=precision)
+        for info in (False, "bound"):
+            with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
+                np_ozaki.matmul(x, x, precision=precision, return_info=info)
 
 
 def test_subclasses_of_ndarray_are_not_exact():
