@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+_PACKAGE = "np_ozaki."
 
 
 class DoubleDouble(NamedTuple):
@@ -292,17 +296,36 @@ def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) 
 
     Notes
     -----
-    A one-entry native product that overflows, or is invalid, lets `numpy.errstate`
-    decide between silence, a warning, a call and an error, with the function's name in
-    it.  Functions that report nothing in this version of NumPy report nothing here.
+    A one-entry native product that overflows, or is invalid, tells what NumPy's
+    function says; `numpy.errstate` decides between silence, a warning, a call and an
+    error.  Functions that report nothing in this version of NumPy report nothing here.
+    A warning is one of the line that called, as NumPy's are.
     """
-    with hooks.unrouted():
-        for happened, x, y in (
-            (outcome.overflow, 1e300, 1e300),
-            (outcome.invalid, np.inf, 0.0),
-        ):
-            if happened:
+    modes: dict[str, Any] = dict(np.geterr())
+    for happened, kind, x, y in (
+        (outcome.overflow, "over", 1e300, 1e300),
+        (outcome.invalid, "invalid", np.inf, 0.0),
+    ):
+        how = modes[kind] if happened else "ignore"
+        if how == "ignore":
+            continue
+        try:
+            # To be warned of from another line, an exception is caught first.
+            caught: Any = {kind: "raise" if how == "warn" else how}
+            with hooks.unrouted(), np.errstate(**caught):
                 native(np.array([[x]]), np.array([[y]]))
+        except FloatingPointError as error:
+            if how != "warn":
+                raise
+            warnings.warn(str(error), RuntimeWarning, stacklevel=_steps_out())
+
+
+def _steps_out() -> int:
+    """Return the `stacklevel`, for `signal`, of the first line outside this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _batch_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -12,10 +12,10 @@ below are between float64 numbers that hold those integers exactly.
 
 The first look takes 7 bits, one more product; on this engine it begins with every
 eighth inner index, since a part of a sum of magnitudes is a lower bound as well, and
-goes on to all only where that leaves an entry in doubt.  Where it does not suffice, a second look
-takes 18 bits, leaves out lines that scaling did not round at all, and entries whose
-terms are all zero; entries whose terms are all below that are judged by the largest of
-them, from exponents.
+goes on to all only where that leaves an entry in doubt.  Where it does not suffice, a
+second look takes 18 bits, leaves out lines that scaling did not round at all, and
+entries whose terms are all zero; entries whose terms are all below that are judged by
+the largest of them, from exponents.
 """
 
 from __future__ import annotations

@@ -337,3 +337,17 @@ def test_random_wide_products_overflow_as_they_should():
         sizes = reference.exact_product(np.abs(a), np.abs(b))
         error = np.abs(c[finite] - want[finite])
         assert (error <= 4 * 2.0**-53 * np.array(sizes)[finite] + 1e-323).all()
+
+
+def test_warnings_are_of_the_line_that_called():
+    a = np.array([[1e300]])
+    with np_ozaki.enabled(engine="cpu", min_flops=0):
+        for multiply in (
+            lambda: np_ozaki.matmul(a, a),
+            lambda: OzArray(a) @ a,
+            lambda: a @ a,
+            lambda: np.dot(a, a),
+        ):
+            with pytest.warns(RuntimeWarning, match="overflow") as caught:
+                multiply()
+            assert [w.filename for w in caught] == [__file__]
