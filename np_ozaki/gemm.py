@@ -301,6 +301,8 @@ def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) 
     error.  Functions that report nothing in this version of NumPy report nothing here.
     A warning is one of the line that called, as NumPy's are.
     """
+    if not (outcome.overflow or outcome.invalid):
+        return
     modes: dict[str, Any] = dict(np.geterr())
     for happened, kind, x, y in (
         (outcome.overflow, "over", 1e300, 1e300),
@@ -323,7 +325,7 @@ def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) 
 def _steps_out() -> int:
     """Return the `stacklevel`, for `signal`, of the first line outside this package."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(_PACKAGE):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     return level
 
