@@ -207,7 +207,7 @@ class CudaEngine(Stages):
         certified : bool
             Whether a certificate takes one more product.
         checked : bool
-            Whether checksums take a plane of C' modulo 2^61 - 1.
+            Makes no difference: C' modulo 2^61 - 1 takes the place of products.
         workspace_bytes : int, optional
             As for `matmul`.
 

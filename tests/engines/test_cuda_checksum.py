@@ -387,7 +387,11 @@ def test_errors_name_the_place(place, layout, batches, workspace, host):
 
 def test_wrong_lines_of_several_tiles(place):
     a, b = pair(15, [(1, 20, 9), (1, 9, 20)])
-    spoil = lambda x: flip(x, (1, 0, 0, 0), 3)  # noqa: E731 -- in every tile
+
+    def spoil(products):
+        """Change one entry of every tile."""
+        return flip(products, (1, 0, 0, 0), 3)
+
     with spoiled(place.engine, "residue_gemm", spoil):
         _, error = checked(place, a, b, Scheme(15), workspace_bytes=TINY)
     assert error.rows == error.columns == tuple(range(20))
