@@ -56,6 +56,7 @@ def no_gpu(request, monkeypatch):
         if _has_gpu():
             hidden = "hidden from tests without the marker gpu"
             monkeypatch.setattr(choice, "cuda_unavailable", lambda: hidden)
+            monkeypatch.setattr(choice, "device_memory", lambda: None)
 
 
 @pytest.fixture(autouse=True)

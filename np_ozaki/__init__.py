@@ -24,11 +24,19 @@ from np_ozaki.gemm import DoubleDouble
 from np_ozaki.planning import Plan, plan
 from np_ozaki.report import info, reset_stats, stats
 from np_ozaki.scope import disable, disabled, enable, enabled
-from np_ozaki.stats import CallInfo, RouteStats, Stats
+from np_ozaki.stats import (
+    ArrayStats,
+    CallInfo,
+    PreparedStats,
+    RouteStats,
+    Stats,
+    TransferStats,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrayStats",
     "CallInfo",
     "CheckError",
     "DoubleDouble",
@@ -42,10 +50,12 @@ __all__ = [
     "PerformanceWarning",
     "Plan",
     "PrecisionError",
+    "PreparedStats",
     "RouteStats",
     "RouteWarning",
     "ShapeError",
     "Stats",
+    "TransferStats",
     "WorkspaceError",
     "disable",
     "disabled",

@@ -28,6 +28,7 @@ __all__ = [
     "live_scopes",
     "record",
     "recorder",
+    "recorders",
 ]
 
 
@@ -173,11 +174,21 @@ def record(info: CallInfo) -> None:
     info : CallInfo
         What the call did.
     """
-    recorder.record(info)
-    scope = active_scope()
-    if scope is not None:
-        scope.recorder.record(info)
+    for each in recorders():
+        each.record(info)
     _thread.last = info
+
+
+def recorders() -> tuple[Recorder, ...]:
+    """Return the counters that see what happens here.
+
+    Returns
+    -------
+    tuple of Recorder
+        The process's, and the active scope's.
+    """
+    scope = active_scope()
+    return (recorder,) if scope is None else (recorder, scope.recorder)
 
 
 def last_call() -> CallInfo | None:

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CallInfo", "Recorder", "RouteStats", "Stats"]
+__all__ = [
+    "ArrayStats",
+    "CallInfo",
+    "Direction",
+    "PreparedStats",
+    "Recorder",
+    "RouteStats",
+    "Stats",
+    "TransferStats",
+]
+
+Direction = Literal["to device", "to host"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,107 @@ class RouteStats:
 
 
 @dataclass
+class TransferStats:
+    """Copies of OzArrays between host and device, one way.
+
+    Attributes
+    ----------
+    calls : int
+        Copies.
+    bytes : int
+        What they moved.
+    seconds : float
+        Until the host could go on: a copy to the device may end later.
+    """
+
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class PreparedStats:
+    """Operands whose exponents and residues were kept for later products.
+
+    Attributes
+    ----------
+    made : int
+        Kept for the first time.
+    reused : int
+        Operands of products that were found prepared.
+    evicted : int
+        Given up because the limit of memory was reached.
+    """
+
+    made: int = 0
+    reused: int = 0
+    evicted: int = 0
+
+
+@dataclass
+class ArrayStats:
+    """What OzArrays did besides products.
+
+    Attributes
+    ----------
+    transfers : dict of str to TransferStats
+        By direction, "to device" and "to host".
+    prepared : PreparedStats
+        Operands that were kept.
+    conversions : int
+        OzArrays that were handed out as ndarrays without being asked by name
+        (``numpy.asarray`` and all that calls it).
+    on_host : dict of str to int
+        Functions of NumPy that ran on the host, by name.
+    """
+
+    transfers: dict[Direction, TransferStats] = field(default_factory=dict)
+    prepared: PreparedStats = field(default_factory=PreparedStats)
+    conversions: int = 0
+    on_host: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain dicts and numbers, as for JSON.
+
+        Returns
+        -------
+        dict
+            The fields by name.
+        """
+        return {**asdict(self), "on_host": dict(self.on_host)}
+
+    def __str__(self) -> str:
+        """Return one line a fact."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return one line a fact.
+
+        Returns
+        -------
+        list of str
+            None where nothing happened.
+        """
+        found = [
+            f"OzArray: {x.calls} copies {way}, {x.bytes / 1e6:.3f} MB, "
+            f"{x.seconds:.4f} s"
+            for way, x in sorted(self.transfers.items())
+        ]
+        if self.prepared != PreparedStats():
+            found.append(
+                f"OzArray: prepared operands: {self.prepared.made} made, "
+                f"{self.prepared.reused} reused, {self.prepared.evicted} evicted"
+            )
+        if self.conversions:
+            found.append(f"OzArray: {self.conversions} conversions to ndarray")
+        found += [
+            f"OzArray: {name} on the host: {calls} calls"
+            for name, calls in sorted(self.on_host.items())
+        ]
+        return found
+
+
+@dataclass
 class Stats:
     """A snapshot of the counters.
 
@@ -109,9 +222,12 @@ class Stats:
     ----------
     routes : dict of str to RouteStats
         By name of the function that was called.
+    arrays : ArrayStats
+        What OzArrays did.
     """
 
     routes: dict[str, RouteStats] = field(default_factory=dict)
+    arrays: ArrayStats = field(default_factory=ArrayStats)
 
     def calls(self, engine: str) -> int:
         """Return the calls that one engine served, over all routes.
@@ -134,7 +250,7 @@ class Stats:
         Returns
         -------
         dict
-            By routes, and then by the fields of `RouteStats`.
+            By routes, and then by the fields of `RouteStats`; `arrays` has its own.
         """
         return {
             name: {
@@ -159,7 +275,7 @@ class Stats:
             ]
             if route.recomputed:
                 lines.append(f"{name}: recomputed after a check: {route.recomputed}")
-        return "\n".join(lines) or "no products"
+        return "\n".join(lines + self.arrays.lines()) or "no products"
 
 
 class Recorder:
@@ -168,6 +284,7 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._routes: dict[str, RouteStats] = {}
+        self._arrays = ArrayStats()
 
     def record(self, info: CallInfo) -> None:
         """Count one call.
@@ -187,6 +304,56 @@ class Recorder:
                 route.fallbacks[info.fallback] += 1
             route.recomputed += info.recomputed
 
+    def record_transfer(self, way: Direction, size: int, seconds: float) -> None:
+        """Count a copy of an OzArray between host and device.
+
+        Parameters
+        ----------
+        way : str
+            "to device" or "to host".
+        size : int
+            Bytes.
+        seconds : float
+            Until the host could go on.
+        """
+        with self._lock:
+            seen = self._arrays.transfers.setdefault(way, TransferStats())
+            seen.calls += 1
+            seen.bytes += size
+            seen.seconds += seconds
+
+    def record_prepared(
+        self, *, made: int = 0, reused: int = 0, evicted: int = 0
+    ) -> None:
+        """Count what happened to prepared operands.
+
+        Parameters
+        ----------
+        made, reused, evicted : int
+            As in `PreparedStats`.
+        """
+        with self._lock:
+            seen = self._arrays.prepared
+            seen.made += made
+            seen.reused += reused
+            seen.evicted += evicted
+
+    def record_conversion(self) -> None:
+        """Count an OzArray that was handed out as ndarray."""
+        with self._lock:
+            self._arrays.conversions += 1
+
+    def record_on_host(self, name: str) -> None:
+        """Count a function that ran on the host.
+
+        Parameters
+        ----------
+        name : str
+            Of the function.
+        """
+        with self._lock:
+            self._arrays.on_host[name] += 1
+
     def snapshot(self) -> Stats:
         """Return a copy of the counters.
 
@@ -205,13 +372,15 @@ class Recorder:
                         route.recomputed,
                     )
                     for name, route in self._routes.items()
-                }
+                },
+                deepcopy(self._arrays),
             )
 
     def reset(self) -> None:
         """Set every counter to zero."""
         with self._lock:
             self._routes.clear()
+            self._arrays = ArrayStats()
 
     def forget_lock(self) -> None:
         """Make a fresh lock: the one of a forked parent may be held for ever."""

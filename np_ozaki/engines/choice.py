@@ -19,12 +19,14 @@ from np_ozaki.errors import EngineUnavailableError, refusal
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda import CudaEngine
+    from np_ozaki.engines.memory import DeviceMemory
 
 __all__ = [
     "as_device_array",
     "cpu_engine",
     "cuda_engine",
     "cuda_unavailable",
+    "device_memory",
     "engine_states",
     "is_device_array",
     "resolve",
@@ -43,6 +45,7 @@ def _after_fork() -> None:
     _forked = _forked or (looked and cuda_unavailable() is None)
     cuda_unavailable.cache_clear()
     cuda_engine.cache_clear()
+    device_memory.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -84,6 +87,16 @@ def cuda_engine() -> CudaEngine:
     from np_ozaki.engines.cuda_device import CupyDevice
 
     return CudaEngine(CupyDevice())
+
+
+@functools.cache
+def device_memory() -> DeviceMemory | None:
+    """Return the memory of the GPUs that the CUDA engine runs on, or None."""
+    if cuda_unavailable() is not None:
+        return None
+    from np_ozaki.engines.cuda_memory import CupyMemory
+
+    return CupyMemory()
 
 
 def engine_states() -> dict[str, str]:

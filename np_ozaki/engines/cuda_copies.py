@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.engines.parallel import Block, available_threads, run_blocks
 
-__all__ = ["Copies"]
+__all__ = ["Copies", "download", "upload"]
 
 Array = NDArray[np.float64]
 
@@ -351,3 +351,48 @@ class Copies:
         """Wait for copies of a product that failed: they use the caller's arrays."""
         for direction in self.used:
             _stream(direction).synchronize()
+
+
+def upload(source: NDArray[np.uint8], buffer: cupy.ndarray) -> None:
+    """Queue a copy of host bytes for the current stream; the source may change then.
+
+    Parameters
+    ----------
+    source : (nbytes,) ndarray of uint8
+        Contiguous, of any memory.
+    buffer : (nbytes,) cupy.ndarray of uint8
+        On the current device.
+    """
+    current = cupy.cuda.get_current_stream()
+    words = source.size // 8 * 8
+    if words:
+        stream = _stream("in")
+        stream.wait_event(_event(current))
+        _upload_pieces(_words(source[:words]), _words(buffer[:words]), stream)
+        current.wait_event(_event(stream))
+    if words < source.size:
+        buffer[words:].set(source[words:])
+
+
+def download(buffer: cupy.ndarray, target: NDArray[np.uint8]) -> None:
+    """Copy device bytes to the host, when all that is queued has been done.
+
+    Parameters
+    ----------
+    buffer : (nbytes,) cupy.ndarray of uint8
+        On the current device.
+    target : (nbytes,) ndarray of uint8
+        Contiguous, of any memory.
+    """
+    words = target.size // 8 * 8
+    if words:
+        stream = _stream("out")
+        stream.wait_event(_event(cupy.cuda.get_current_stream()))
+        _download_pieces(_words(buffer[:words]), _words(target[:words]), stream)
+    if words < target.size:
+        target[words:] = buffer[words:].get()
+
+
+def _words(x: Any) -> Any:
+    """Return bytes as (1, 1, n) doubles."""
+    return x.view(np.float64).reshape(1, 1, -1)

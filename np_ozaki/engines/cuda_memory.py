@@ -1,0 +1,60 @@
+"""Memory of a GPU through CuPy, as OzArrays ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+from numpy.typing import NDArray
+
+from np_ozaki.engines.cuda_copies import download, upload
+
+__all__ = ["CupyMemory"]
+
+
+class CupyMemory:
+    """The memory of the current GPU; see `memory.DeviceMemory`."""
+
+    def device(self) -> int:
+        """Return the number of the current device."""
+        return int(runtime.getDevice())
+
+    def allocate(self, nbytes: int) -> cupy.ndarray:
+        """Return an uninitialised buffer from CuPy's pool."""
+        return cupy.empty(nbytes, np.uint8)
+
+    def upload(self, source: NDArray[np.uint8], buffer: cupy.ndarray) -> None:
+        """Queue a copy of host bytes; the source may change afterwards."""
+        upload(source, buffer)
+
+    def download(self, buffer: cupy.ndarray, target: NDArray[np.uint8]) -> None:
+        """Wait for a buffer and copy it to host bytes."""
+        with cupy.cuda.Device(buffer.device.id):
+            download(buffer, target)
+
+    def view(
+        self,
+        buffer: cupy.ndarray,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> cupy.ndarray:
+        """Return the array that begins `offset` bytes into a buffer."""
+        return cupy.ndarray(shape, dtype, buffer.data + offset, strides)
+
+    def extent(self, x: cupy.ndarray) -> tuple[cupy.ndarray, int]:
+        """Return the buffer that an array lies in, and where its first entry is."""
+        if not x.size:
+            return cupy.empty(0, np.uint8), 0
+        spans = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
+        below = -sum(min(0, span) for span in spans)
+        size = below + sum(max(0, span) for span in spans) + x.itemsize
+        start = cupy.cuda.MemoryPointer(x.data.mem, x.data.ptr - x.data.mem.ptr - below)
+        return cupy.ndarray((size,), np.uint8, start), below
+
+    def device_of(self, buffer: cupy.ndarray) -> int:
+        """Return the number of the device that holds a buffer."""
+        return int(buffer.device.id)
