@@ -285,11 +285,14 @@ class Config:
         Threads of the CPU engine's elementwise stages; None is all cores.
     hooks : frozenset of str or None
         Hooks that may be installed; None is all.
+    strict : bool
+        Whether implicit conversions of OzArrays are errors.
     """
 
     options: Options = Options()
     threads: int | None = None
     hooks: frozenset[str] | None = None
+    strict: bool = False
 
 
 def _number(name: str, text: str) -> int:
@@ -330,7 +333,12 @@ def _option_from_text(field: str, name: str, text: str) -> Any:
 
 
 _PREFIX = "NP_OZAKI_"
-_OTHER = {"NP_OZAKI_THREADS", "NP_OZAKI_HOOKS", "NP_OZAKI_REQUIRE_GPU"}
+_OTHER = {
+    "NP_OZAKI_HOOKS",
+    "NP_OZAKI_REQUIRE_GPU",
+    "NP_OZAKI_STRICT",
+    "NP_OZAKI_THREADS",
+}
 
 
 def _hooks_from_text(text: str) -> frozenset[str] | None:
@@ -392,6 +400,7 @@ def read_config(environment: Mapping[str, str]) -> Config:
     hooks = None
     if "NP_OZAKI_HOOKS" in given:
         hooks = _hooks_from_text(given["NP_OZAKI_HOOKS"])
+    strict = _flag("NP_OZAKI_STRICT", given.get("NP_OZAKI_STRICT", "0"))
     for name in sorted(given.keys() - variables.keys() - _OTHER):
         warnings.warn(
             f"{name} is no variable of np_ozaki; known are "
@@ -404,7 +413,7 @@ def read_config(environment: Mapping[str, str]) -> Config:
     except OptionError as error:
         names = [name for name, field in variables.items() if field in options]
         raise OptionError(f"{', '.join(names)} contradict: {error}") from None
-    return Config(chosen, threads, hooks)
+    return Config(chosen, threads, hooks, strict)
 
 
 @functools.cache

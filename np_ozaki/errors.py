@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "CheckError",
+    "ConversionError",
     "EngineUnavailableError",
     "HookUnavailableError",
     "OperandTypeError",
@@ -39,6 +40,10 @@ class OptionError(OzakiError, ValueError):
 
 class OperandTypeError(OzakiError, TypeError):
     """An operand or an option is of a type that the function cannot take."""
+
+
+class ConversionError(OzakiError, TypeError):
+    """An OzArray would be converted or copied to the host unasked, in strict mode."""
 
 
 class ShapeError(OzakiError, ValueError):

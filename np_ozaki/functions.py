@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki import context
-from np_ozaki.array import OzArray, unwrap, wrap
+from np_ozaki.array import OzArray, operands, unwrap, wrap
 from np_ozaki.config import (
     Check,
     EngineName,
@@ -207,38 +207,43 @@ def matmul(
     )
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
-    x, y, target = unwrap(a), unwrap(b), unwrap(out)
+    x, y, target, written = operands(OzArray, a, b, out, options)
     wish = 'output="dd"' if double else _promise(precision)
     if wish is not None or bounded:
         x, y = _as_array(x), _as_array(y)
         if wish is not None and not double:
             _refuse_native(x, y, wish)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
-    if choice.is_device_array(x) or choice.is_device_array(y):
-        result, info = _device_matmul(
-            x, y, target, options, double=double, bounded=bounded
-        )
-    elif double:
-        _check_doubled(x, y)
-        result, info = matmul_arrays(
-            as_float64(x),
-            as_float64(y),
-            None,
-            route="matmul",
-            options=options,
-            double=True,
-            bounded=bounded,
-        )
-    else:
-        multiply = functools.partial(explicit.matmul_product, bounded=bounded)
-        result, info = explicit.run(
-            "matmul", np.matmul, multiply, (x, y), target, options
-        )
+    try:
+        result, info = _multiplied(x, y, target, options, double, bounded)
+    finally:
+        written()
     if out is not None:
         result = out
     elif isinstance(a, OzArray) or isinstance(b, OzArray):
         result = wrap(result)
     return (result, info) if return_info else result
+
+
+def _multiplied(
+    a: Any, b: Any, out: Any, options: Options, double: bool, bounded: bool
+) -> _Result:
+    """Multiply unwrapped operands, where they are."""
+    if choice.is_device_array(a) or choice.is_device_array(b):
+        return _device_matmul(a, b, out, options, double=double, bounded=bounded)
+    if not double:
+        multiply = functools.partial(explicit.matmul_product, bounded=bounded)
+        return explicit.run("matmul", np.matmul, multiply, (a, b), out, options)
+    _check_doubled(a, b)
+    return matmul_arrays(
+        as_float64(a),
+        as_float64(b),
+        None,
+        route="matmul",
+        options=options,
+        double=True,
+        bounded=bounded,
+    )
 
 
 def _is_double(output: object, out: object, options: Options) -> bool:

@@ -1,5 +1,8 @@
 """OzArray: protocols, coherence of host and device, no arithmetic of its own."""
 
-from np_ozaki.array.oz_array import OzArray, unwrap, wrap
+from np_ozaki.array.core import unwrap
+from np_ozaki.array.oz_array import OzArray, wrap
+from np_ozaki.array.products import operands
+from np_ozaki.array.strict import strict
 
-__all__ = ["OzArray", "unwrap", "wrap"]
+__all__ = ["OzArray", "operands", "strict", "unwrap", "wrap"]

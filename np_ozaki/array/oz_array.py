@@ -1,112 +1,65 @@
-"""OzArray: a wrapped array whose matrix products go to an engine, without patching.
+"""OzArray: a NumPy array whose products go to an engine, on whatever device it lives.
 
-The wrapper speaks NumPy's two protocols (NEP 13 and NEP 18): products go to `gemm`,
-everything else to NumPy on the wrapped ndarray, with arrays wrapped again.
+The class speaks NumPy's two protocols (NEP 13 and NEP 18), and those by which libraries
+pass arrays on.  What it does is in the modules beside this one.
 """
 
 from __future__ import annotations
 
-import functools
+import copy as copying
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki import context
-from np_ozaki.errors import OperandTypeError, refusal
-from np_ozaki.routes import explicit
-from np_ozaki.routes.numpy_api import dot
+from np_ozaki.array import exports, functions, indexing, methods, products, ufuncs
+from np_ozaki.array.core import Core, adopted, mapped, unwrap
+from np_ozaki.array.elementwise import elementwise
+from np_ozaki.array.shapes import Order, copied, ravel, reshape
+from np_ozaki.array.storage import Storage
+from np_ozaki.array.strict import check_conversion
+from np_ozaki.engines import choice
+from np_ozaki.errors import EngineUnavailableError, OperandTypeError, refusal
 
-__all__ = ["OzArray", "unwrap", "wrap"]
-
-
-def unwrap(x: Any) -> Any:
-    """Return x with every OzArray in it as its ndarray.
-
-    Parameters
-    ----------
-    x : object
-        Lists, tuples and dicts are looked into.
-
-    Returns
-    -------
-    object
-        x itself where there is none.
-    """
-    if isinstance(x, OzArray):
-        return x._array
-    if isinstance(x, (tuple, list)):
-        return _rebuild(x, unwrap)
-    if type(x) is dict:
-        return {key: unwrap(value) for key, value in x.items()}
-    return x
+__all__ = ["OzArray", "wrap"]
 
 
-def wrap(x: Any) -> Any:
-    """Return x with every plain ndarray in it wrapped, without a copy.
-
-    Parameters
-    ----------
-    x : object
-        Lists and tuples are looked into.
-
-    Returns
-    -------
-    object
-        x itself where there is none.
-    """
-    if type(x) is np.ndarray:
-        return OzArray(x, copy=False)
-    if isinstance(x, (tuple, list)):
-        return _rebuild(x, wrap)
-    return x
-
-
-def _hand_back(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a result wrapped, or the very argument that it was written to."""
-    for given in (*args, *kwargs.values()):
-        if unwrap(given) is result:
-            return given
-    return wrap(result)
-
-
-def _rebuild(x: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a list, a tuple or a named tuple with `change` done to its items."""
-    items = [change(item) for item in x]
-    if all(old is new for old, new in zip(x, items, strict=True)):
-        return x
-    return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
-
-
-class OzArray(NDArrayOperatorsMixin):
+class OzArray(Core):
     """An array whose float64 matrix products run on an np_ozaki engine.
 
     Parameters
     ----------
     x : array_like
-        Anything `numpy.array` takes, or another OzArray.
+        Anything `numpy.array` takes, another OzArray, or an array on a GPU (of CuPy or
+        of any library that speaks ``__cuda_array_interface__`` or DLPack).
     copy : bool, optional
-        None and True take a snapshot; False shares memory with the ndarray `x`, so
-        that writes to either are seen by both.
+        None and True take a snapshot; False shares the memory of `x`, so that writes to
+        either are seen by both, and nothing is kept of it elsewhere.
 
     Raises
     ------
     ValueError
-        If ``copy=False`` and `x` is no ndarray that could be shared.
+        If ``copy=False`` and `x` is no array that could be shared.
     OperandTypeError
         If `x` is a masked array; a TypeError.
 
     Notes
     -----
-    ``@``, `numpy.matmul`, `numpy.dot` and ``.dot`` go to the engine where both
-    operands are real with common dtype float64, under the options of the active scope
-    or the defaults; `min_flops` plays no part.  All other functions of NumPy run as
-    NumPy runs them, and arrays come back wrapped.  Basic indexing gives views that
-    share memory.  ``isinstance(x, numpy.ndarray)`` is False and ``ndarray.dot(oz)``
-    is not dispatched by NumPy: write ``OzArray(a).dot(b)`` or ``a @ oz``.
+    ``@``, `numpy.matmul`, `numpy.dot`, `numpy.tensordot`, `numpy.einsum` and their kin
+    go to the engine where both operands are real with common dtype float64, under the
+    options of the active scope or the defaults; `min_flops` plays no part.
+
+    Where there is a GPU for the engine, the data go there with the first product and
+    come back when something needs them on the host; results of products live there.
+    An array and all its views share one storage, so that no copy is ever stale.
+    Arithmetic, comparisons, views and integer-array indexing run where the data are;
+    all other functions of NumPy run on the host.  Arrays come back wrapped.
+
+    ``isinstance(x, numpy.ndarray)`` is False and ``ndarray.dot(oz)`` is not dispatched
+    by NumPy: write ``OzArray(a).dot(b)`` or ``a @ oz``.
 
     Examples
     --------
@@ -117,13 +70,16 @@ class OzArray(NDArrayOperatorsMixin):
              [3., 4.]])
     """
 
-    __slots__ = ("_array",)
+    __slots__ = ()
     __array_priority__ = 120.0  # above CuPy's 100: the wrapper decides
-
-    _array: NDArray[Any]
+    __hash__ = None  # type: ignore[assignment]  # as for ndarray: entries may change
 
     def __init__(self, x: ArrayLike | OzArray, copy: bool | None = None) -> None:
-        source = x._array if isinstance(x, OzArray) else x
+        source: Any = x
+        if isinstance(source, Core):
+            made = source if copy is False else copied(source, "K")
+            self._storage, self._view = made._storage, made._view.view()
+            return
         if isinstance(source, np.ma.MaskedArray):
             raise OperandTypeError(
                 refusal(
@@ -133,43 +89,57 @@ class OzArray(NDArrayOperatorsMixin):
                     "pass x.filled(value) or x.data",
                 )
             )
-        self._array = np.array(source, copy=copy is not False, subok=False)
+        if choice.is_device_array(source):
+            there = choice.as_device_array(source)
+            made = self._sharing_device(there)
+            made = made if copy is False else copied(made, "K")
+            self._storage, self._view = made._storage, made._view
+            return
+        if not hasattr(source, "__array__") and hasattr(source, "__dlpack__"):
+            source = np.from_dlpack(source)
+        host = np.array(source, copy=copy is not False, subok=False)
+        if copy is False:
+            self._storage, self._view = Storage(host, shared="host"), host.view()
+        else:
+            self._storage, self._view = Storage(host), host
 
     # What NumPy asks for -------------------------------------------------------
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
-        """Return the ndarray: itself unless a copy or another dtype is asked for."""
-        if copy is None and (dtype is None or np.dtype(dtype) == self.dtype):
-            return self._array
-        return np.array(self._array, dtype=dtype, copy=copy)
+        """Return a read-only ndarray of the data; a copy if that is asked for.
+
+        Raises
+        ------
+        ValueError
+            ``copy=False``, and the data are on a device.
+        ConversionError
+            In strict mode.
+        """
+        check_conversion("numpy.asarray", "OzArray")
+        for recorder in context.recorders():
+            recorder.record_conversion()
+        storage = self._storage
+        if copy is False and not storage.on_host:
+            raise ValueError(
+                refusal(
+                    "copy",
+                    copy,
+                    "the data are on a device",
+                    "leave it out, or call copy_to_host()",
+                )
+            )
+        data = self._read()
+        if copy or (dtype is not None and np.dtype(dtype) != data.dtype):
+            return np.array(data, dtype=dtype, copy=copy)
+        return storage.lend(data)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
     ) -> Any:
-        """Answer a ufunc: matmul by the engine, the rest by NumPy."""
-        if any(_is_stranger(x) for x in (*inputs, *kwargs.get("out", ()))):
-            return NotImplemented
-        plain = tuple(map(unwrap, inputs))
-        outputs = kwargs.get("out", ())
-        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
-        if ufunc is np.matmul and method == "__call__" and _is_plain(kwargs):
-            target = kwargs.pop("out")[0] if outputs else None
-            result, _ = explicit.run(
-                "matmul",
-                functools.partial(np.matmul, **kwargs),
-                explicit.matmul_product,
-                (plain[0], plain[1]),
-                target,
-                context.default_options(),
-                to_float64=kwargs.get("dtype") is not None,
-            )
-        else:
-            result = getattr(ufunc, method)(*plain, **kwargs)
-        if not outputs:
-            return wrap(result)
-        return outputs[0] if len(outputs) == 1 else outputs
+        """Answer a ufunc: products by the engine, arithmetic where the data are."""
+        return ufuncs.call(OzArray, ufunc, method, inputs, kwargs)
 
     def __array_function__(
         self,
@@ -178,140 +148,300 @@ class OzArray(NDArrayOperatorsMixin):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Answer a NumPy function: dot by the engine, the rest by NumPy."""
-        known = (OzArray, np.ndarray)
-        if not all(issubclass(t, known) for t in types):
+        """Answer a NumPy function: products by the engine, views without data."""
+        if not all(map(_is_known, types)):
             return NotImplemented
-        if func is np.dot:
-            return _dot(*args, **kwargs)
-        if func is np.linalg.matmul:
-            return np.matmul(*args, **kwargs)
-        return _hand_back(func(*map(unwrap, args), **unwrap(kwargs)), args, kwargs)
+        return functions.call(OzArray, func, args, kwargs)
+
+    # What other libraries ask for ------------------------------------------------
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Memory on the GPU, for others to read and write; see `exports`."""
+        return exports.cuda_array_interface(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the data are: (1, 0) is the CPU, (2, i) a CUDA device."""
+        return exports.dlpack_device(self)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return the memory as a DLPack capsule, for others to read and write."""
+        return exports.dlpack(
+            self,
+            dl_device=dl_device,
+            copy=copy,
+            stream=stream,
+            max_version=max_version,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the data; the copy shares nothing."""
-        return OzArray, (self._array,)
+        return _restored, (self._read(),)
 
     def __copy__(self) -> OzArray:
         """Return a copy that shares nothing."""
-        return OzArray(self._array)
+        return copied(self, "K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OzArray:
-        """Return a copy that shares nothing."""
-        return OzArray(self._array)
+        """Return a copy that shares nothing, down to Python objects in it."""
+        if self._view.dtype.hasobject:
+            return self._own(copying.deepcopy(self._read(), memo))
+        return copied(self, "K")
+
+    # Where the data are ----------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """Where current data are: "cuda:0", say, or "cpu"; a GPU if on both."""
+        number = self._storage.device
+        return "cpu" if number is None else f"cuda:{number}"
+
+    def to_device(self, device: str = "cuda") -> OzArray:
+        """Bring the data to a device, or back; all views come along.
+
+        Parameters
+        ----------
+        device : str, optional
+            "cuda" is the current GPU, "cuda:1" must be it, "cpu" is the host.
+
+        Returns
+        -------
+        OzArray
+            This array.
+
+        Raises
+        ------
+        EngineUnavailableError
+            No GPU can be used, or it cannot hold this array.
+        OperandTypeError
+            `device` is none of these; a TypeError.
+        """
+        storage = self._storage
+        if device == "cpu":
+            storage.to_host()
+            if storage.shared != "device":
+                storage.drop_device()
+            return self
+        kind, _, number = str(device).partition(":")
+        if kind != "cuda" or not (number.isdecimal() or device == "cuda"):
+            raise OperandTypeError(
+                refusal(
+                    "device",
+                    device,
+                    'must be "cpu", "cuda" or "cuda:" and a number',
+                    '"cuda" is the current GPU',
+                )
+            )
+        here = choice.needed_memory().device()
+        if not storage.may_move or (number and int(number) != here):
+            limit = (
+                f"the current device is {here}"
+                if storage.may_move
+                else "it shares host memory, or has a dtype that GPUs have not"
+            )
+            remedy = "make another device current, or copy the array"
+            raise EngineUnavailableError(refusal("device", device, limit, remedy))
+        storage.to_device()
+        return self
+
+    def copy_to_host(self) -> NDArray[Any]:
+        """Return the data as an ndarray of its own.
+
+        Returns
+        -------
+        ndarray
+            A copy, in the memory order of the array.
+        """
+        return self._read().copy(order="K")
 
     # What a user sees ----------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Length of every axis."""
-        return self._array.shape
+        return self._view.shape
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        self._change("shape", value)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from entry to entry along every axis."""
+        return self._view.strides
+
+    @strides.setter
+    def strides(self, value: Any) -> None:
+        self._change("strides", value)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the entries."""
-        return self._array.dtype
+        return self._view.dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._change("dtype", value)
+
+    def _change(self, name: str, value: Any) -> None:
+        view = self._view.view()
+        setattr(view, name, value)
+        self._view = view
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self._array.ndim
+        return self._view.ndim
 
     @property
     def size(self) -> int:
         """Number of entries."""
-        return self._array.size
+        return self._view.size
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all entries."""
-        return self._array.nbytes
+    def itemsize(self) -> int:
+        """Bytes of an entry."""
+        return self._view.itemsize
+
+    @property
+    def flags(self) -> Any:
+        """Memory layout, as `numpy.ndarray.flags`."""
+        return self._view.flags
+
+    @property
+    def base(self) -> OzArray | None:
+        """The array that owns the memory, or None for that array itself."""
+        view, host = self._view, self._storage.host
+        own = view is host or (
+            view.shape == host.shape and view.strides == host.strides
+        )
+        return None if own else self._see(host)
 
     @property
     def T(self) -> OzArray:
         """View with the axes reversed."""
-        return OzArray(self._array.T, copy=False)
+        return self._see(self._view.T)
 
     @property
     def mT(self) -> OzArray:
         """View with the last two axes swapped."""
-        return OzArray(self._array.swapaxes(-1, -2), copy=False)
+        return self._see(self._view.mT)
+
+    @property
+    def real(self) -> OzArray:
+        """Real part: a view."""
+        return self._part("real")
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self._set_part("real", value)
+
+    @property
+    def imag(self) -> OzArray:
+        """Imaginary part: a view where the entries are complex."""
+        return self._part("imag")
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        self._set_part("imag", value)
+
+    def _part(self, name: str) -> OzArray:
+        part = getattr(self._view, name)
+        if np.may_share_memory(part, self._storage.host):
+            return self._see(part)
+        return self._own(part)
+
+    def _set_part(self, name: str, value: Any) -> None:
+        entries = unwrap(value)
+        view = self._read()
+        try:
+            setattr(view, name, entries)
+        finally:
+            self._storage.host_written()
+
+    @property
+    def flat(self) -> methods.Flat:
+        """Entries in C order, to read and to write."""
+        return methods.Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        methods.Flat(self)[...] = value
+
+    @property
+    def data(self) -> memoryview:
+        """Read-only memory on the host."""
+        return np.asarray(self).data
+
+    @property
+    def ctypes(self) -> Any:
+        """Address on the host, where others may write from now on."""
+        self._read()
+        if self._storage.shared != "device":
+            self._storage.hand_out("host")
+        return self._view.ctypes
 
     def __len__(self) -> int:
         """Return the length of the first axis."""
-        return len(self._array)
+        return len(self._view)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the first axis."""
-        return map(wrap, self._array)
+        if self._view.ndim == 1:
+            return iter(self._read())
+        iter(self._view)  # NumPy's own error for no axis
+        return map(self._see, self._view)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a view, a copy or a scalar, as NumPy's indexing does."""
-        return wrap(self._array[unwrap(key)])
+        """Return a view, a copy or an entry, as NumPy's indexing does."""
+        return indexing.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write through to the wrapped memory."""
-        self._array[unwrap(key)] = unwrap(value)
+        """Write entries, where the data are."""
+        indexing.put(self, key, value)
 
     def __contains__(self, item: Any) -> bool:
         """Return whether an entry equals `item`."""
-        return unwrap(item) in self._array
+        return unwrap(item) in self._read()
 
     def __bool__(self) -> bool:
         """Return the truth of a one-entry array; NumPy's error for others."""
-        return bool(self._array)
+        return bool(self._piece() if self._view.size == 1 else self._view)
 
     def __int__(self) -> int:
         """Return the only entry as int."""
-        return int(self._array)
+        return int(self._piece())
 
     def __float__(self) -> float:
         """Return the only entry as float."""
-        return float(self._array)
+        return float(self._piece())
 
     def __complex__(self) -> complex:
         """Return the only entry as complex."""
-        return complex(self._array)
+        return complex(self._piece())
 
     def __index__(self) -> int:
         """Return the only entry of an integer array."""
-        return operator.index(self._array)
+        return operator.index(self._piece())
 
     def __repr__(self) -> str:
         """Return NumPy's repr with this class's name."""
-        text = repr(self._array)
-        return "OzArray" + text.removeprefix("array").replace("\n ", "\n   ")
+        return np.array_repr(self._piece().view(_Named))
 
     def __str__(self) -> str:
         """Return NumPy's str."""
-        return str(self._array)
+        return str(self._piece())
 
     def __format__(self, spec: str) -> str:
         """Return NumPy's format."""
-        return format(self._array, spec)
-
-    def __matmul__(self, other: Any) -> Any:
-        """Return the product, on the engine unless `other` wants to answer."""
-        if _answers_itself(other):
-            return wrap(self._array @ other)
-        return np.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        """Return the reflected product on the engine."""
-        return np.matmul(other, self)
-
-    def __imatmul__(self, other: Any) -> Any:
-        """Replace the entries by those of the product, on the engine."""
-        operands = (self._array, unwrap(other))
-        explicit.run(
-            "matmul",
-            np.matmul,
-            explicit.matmul_product,
-            operands,
-            self._array,
-            context.default_options(),
-        )
-        return self
+        return format(self._piece(), spec)
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """Return `numpy.dot` of this array and another, on the engine.
@@ -328,9 +458,9 @@ class OzArray(NDArrayOperatorsMixin):
         OzArray or scalar
             The product.
         """
-        return _dot(self, b, out)
+        return products.dot(OzArray, self, b, out)
 
-    def copy(self, order: Literal["C", "F", "A", "K"] = "C") -> OzArray:
+    def copy(self, order: Order = "C") -> OzArray:
         """Return a copy that shares nothing.
 
         Parameters
@@ -341,28 +471,43 @@ class OzArray(NDArrayOperatorsMixin):
         Returns
         -------
         OzArray
-            New memory.
+            New memory, where the data are.
         """
-        return OzArray(self._array.copy(order=order), copy=False)
+        return copied(self, order)
 
-    def astype(self, dtype: DTypeLike, copy: bool = True) -> OzArray:
+    def astype(
+        self,
+        dtype: DTypeLike,
+        order: Order = "K",
+        casting: Literal["no", "equiv", "safe", "same_kind", "unsafe"] = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
+    ) -> OzArray:
         """Return the array with other entries' type.
 
         Parameters
         ----------
         dtype : dtype
             New type.
+        order, casting, subok : str, str, bool
+            As for `numpy.ndarray.astype`.
         copy : bool
-            False shares memory where the type is the same.
+            False returns this array where nothing changes.
 
         Returns
         -------
         OzArray
             As `numpy.ndarray.astype`.
         """
-        return OzArray(self._array.astype(dtype, copy=copy), copy=False)
+        del subok  # an OzArray has no subclasses of ndarray
+        if np.dtype(dtype) == self.dtype and order == "K":
+            return copied(self, "K") if copy else self
+        found = self._read().astype(dtype, order, casting, copy=copy)
+        return self if found is self._view else self._own(found)
 
-    def reshape(self, *shape: Any, order: Literal["C", "F", "A"] = "C") -> OzArray:
+    def reshape(
+        self, *shape: Any, order: Literal["C", "F", "A"] = "C", **how: Any
+    ) -> OzArray:
         """Return the entries under another shape, a view where NumPy can.
 
         Parameters
@@ -371,13 +516,30 @@ class OzArray(NDArrayOperatorsMixin):
             As for `numpy.ndarray.reshape`.
         order : {"C", "F", "A"}
             Order of reading.
+        **how
+            `copy`, for versions of NumPy that take it.
 
         Returns
         -------
         OzArray
             View or copy.
         """
-        return OzArray(self._array.reshape(*shape, order=order), copy=False)
+        return reshape(self, shape, order, **how)
+
+    def ravel(self, order: Order = "C") -> OzArray:
+        """Return the entries in one axis, a view where NumPy can.
+
+        Parameters
+        ----------
+        order : {"C", "F", "A", "K"}
+            Order of reading.
+
+        Returns
+        -------
+        OzArray
+            View or copy.
+        """
+        return ravel(self, order)
 
     def transpose(self, *axes: SupportsIndex) -> OzArray:
         """Return a view with permuted axes.
@@ -392,105 +554,248 @@ class OzArray(NDArrayOperatorsMixin):
         OzArray
             View.
         """
-        return OzArray(self._array.transpose(*axes), copy=False)
+        return self._see(self._view.transpose(*axes))
 
     def __getattr__(self, name: str) -> Any:
-        """Give ndarray's other methods and attributes (sum, max, flags, ...)."""
+        """Give ndarray's other methods (sum, max, fill, ...)."""
         # Interfaces by which other libraries would take the memory without asking, and
         # private names, are not handed on.
-        if name.startswith("_"):
-            raise AttributeError(f"OzArray has no attribute {name!r}")
-        value = getattr(self._array, name)
-        if not callable(value):
-            return wrap(value)
+        if name.startswith("_") or not callable(getattr(np.ndarray, name, None)):
+            raise AttributeError(
+                f"OzArray has no attribute {name!r}", name=name, obj=self
+            )
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            result = value(*map(unwrap, args), **unwrap(kwargs))
-            return _hand_back(result, args, kwargs)
+            return methods.call(self, name, args, kwargs)
 
         method.__name__ = name
         return method
 
+    def __dir__(self) -> list[str]:
+        """Return own names and those of ndarray's methods."""
+        theirs = {name for name in dir(np.ndarray) if not name.startswith("_")}
+        return sorted(theirs.union(object.__dir__(self)))
 
-def _is_stranger(x: Any) -> bool:
-    """Return whether x has its own idea of ufuncs that we must not override."""
-    if isinstance(x, OzArray):
-        return False
-    ours = np.ndarray.__array_ufunc__
-    return getattr(type(x), "__array_ufunc__", ours) is not ours
+    # Products ----------------------------------------------------------------------
+
+    def __matmul__(self, other: Any) -> Any:
+        """Return the product, on the engine unless `other` wants to answer."""
+        if type(other) in {OzArray, np.ndarray}:
+            return products.matmul(OzArray, self, other)
+        if _has_priority(other):
+            return wrap(self._read_unasked("matmul") @ other)
+        if getattr(other, "__array_ufunc__", 0) is None:
+            return NotImplemented
+        return np.matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        """Return the reflected product on the engine."""
+        return np.matmul(other, self)
+
+    def __imatmul__(self, other: Any) -> OzArray:
+        """Replace the entries by those of the product, on the engine."""
+        products.matmul(OzArray, self, adopted(OzArray, other), self)
+        return self
+
+    if TYPE_CHECKING:
+        # Set below, in one loop: where NumPy returns an array, these return an OzArray.
+        def __add__(self, other: Any, /) -> OzArray: ...
+        def __radd__(self, other: Any, /) -> OzArray: ...
+        def __iadd__(self, other: Any, /) -> OzArray: ...
+        def __sub__(self, other: Any, /) -> OzArray: ...
+        def __rsub__(self, other: Any, /) -> OzArray: ...
+        def __isub__(self, other: Any, /) -> OzArray: ...
+        def __mul__(self, other: Any, /) -> OzArray: ...
+        def __rmul__(self, other: Any, /) -> OzArray: ...
+        def __imul__(self, other: Any, /) -> OzArray: ...
+        def __truediv__(self, other: Any, /) -> OzArray: ...
+        def __rtruediv__(self, other: Any, /) -> OzArray: ...
+        def __itruediv__(self, other: Any, /) -> OzArray: ...
+        def __floordiv__(self, other: Any, /) -> OzArray: ...
+        def __rfloordiv__(self, other: Any, /) -> OzArray: ...
+        def __ifloordiv__(self, other: Any, /) -> OzArray: ...
+        def __mod__(self, other: Any, /) -> OzArray: ...
+        def __rmod__(self, other: Any, /) -> OzArray: ...
+        def __imod__(self, other: Any, /) -> OzArray: ...
+        def __divmod__(self, other: Any, /) -> tuple[OzArray, OzArray]: ...
+        def __rdivmod__(self, other: Any, /) -> tuple[OzArray, OzArray]: ...
+        def __pow__(self, other: Any, /) -> OzArray: ...
+        def __rpow__(self, other: Any, /) -> OzArray: ...
+        def __ipow__(self, other: Any, /) -> OzArray: ...
+        def __lshift__(self, other: Any, /) -> OzArray: ...
+        def __rlshift__(self, other: Any, /) -> OzArray: ...
+        def __ilshift__(self, other: Any, /) -> OzArray: ...
+        def __rshift__(self, other: Any, /) -> OzArray: ...
+        def __rrshift__(self, other: Any, /) -> OzArray: ...
+        def __irshift__(self, other: Any, /) -> OzArray: ...
+        def __and__(self, other: Any, /) -> OzArray: ...
+        def __rand__(self, other: Any, /) -> OzArray: ...
+        def __iand__(self, other: Any, /) -> OzArray: ...
+        def __or__(self, other: Any, /) -> OzArray: ...
+        def __ror__(self, other: Any, /) -> OzArray: ...
+        def __ior__(self, other: Any, /) -> OzArray: ...
+        def __xor__(self, other: Any, /) -> OzArray: ...
+        def __rxor__(self, other: Any, /) -> OzArray: ...
+        def __ixor__(self, other: Any, /) -> OzArray: ...
+        def __lt__(self, other: Any, /) -> OzArray: ...
+        def __le__(self, other: Any, /) -> OzArray: ...
+        def __gt__(self, other: Any, /) -> OzArray: ...
+        def __ge__(self, other: Any, /) -> OzArray: ...
+        def __eq__(self, other: Any, /) -> OzArray: ...  # type: ignore[override]
+        def __ne__(self, other: Any, /) -> OzArray: ...  # type: ignore[override]
+        def __neg__(self) -> OzArray: ...
+        def __pos__(self) -> OzArray: ...
+        def __abs__(self) -> OzArray: ...
+        def __invert__(self) -> OzArray: ...
 
 
-def _is_plain(kwargs: dict[str, Any]) -> bool:
-    """Return whether keywords of a ufunc ask for no more than a float64 product."""
-    rest = {key: value for key, value in kwargs.items() if key != "out"}
-    dtype = rest.pop("dtype", None)
-    return not rest and (dtype is None or np.dtype(dtype) == np.float64)
+class _Named(np.ndarray[Any, Any]):
+    """For `repr`: an ndarray that NumPy prints under the name OzArray."""
 
 
-def _answers_itself(x: Any) -> bool:
+_Named.__name__ = "OzArray"
+
+
+def wrap(x: Any) -> Any:
+    """Return a result that nobody else has with every array in it as an OzArray.
+
+    Parameters
+    ----------
+    x : object
+        Arrays on the host or, C-contiguous, on a device; tuples are looked into.
+
+    Returns
+    -------
+    object
+    """
+
+    def change(leaf: Any) -> Any:
+        if type(leaf) is np.ndarray:
+            return OzArray._own(leaf)
+        return OzArray._on_device(leaf) if choice.is_device_array(leaf) else leaf
+
+    return mapped(x, change)
+
+
+def _restored(data: NDArray[Any]) -> OzArray:
+    """Return the OzArray of a pickle."""
+    return OzArray._own(data) if data.base is None else OzArray(data)
+
+
+def _is_known(kind: type) -> bool:
+    """Return whether we may answer NumPy's functions for arrays of this type."""
+    if issubclass(kind, OzArray):
+        return True
+    ours = np.ndarray.__array_function__
+    return issubclass(kind, np.ndarray) and kind.__array_function__ is ours
+
+
+def _has_priority(x: Any) -> bool:
     """Return whether an ndarray would leave operators to x (a sparse matrix, say)."""
     if isinstance(x, (OzArray, np.ndarray, np.generic)):
         return False
     if hasattr(type(x), "__array_ufunc__"):
-        return type(x).__array_ufunc__ is None
+        return False
     return getattr(x, "__array_priority__", 0.0) > 0.0
 
 
-def _dot(a: Any, b: Any, out: Any = None) -> Any:
-    operands = (unwrap(a), unwrap(b))
-    result, _ = explicit.run(
-        "dot", np.dot, dot, operands, unwrap(out), context.default_options()
-    )
-    return out if out is not None else wrap(result)
+# ndarray's own operators know strings and structures, which ufuncs do not, and defer
+# to others; they answer on the host.
 
 
-# The mixin declares the operators, for type checkers too; it calls ufuncs, which leaves
-# no way to defer to others.  ndarray's own operators defer, and know strings.
-
-
-def _binary(name: str) -> Callable[[OzArray, Any], Any]:
-    function = getattr(operator, f"__{name}__")
+def _binary(name: str, ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any]:
+    function = getattr(operator, f"__{name}__", divmod)
 
     def method(self: OzArray, other: Any) -> Any:
-        return wrap(function(self._array, unwrap(other)))
+        if ufuncs.is_stranger(other):
+            if other.__array_ufunc__ is None:
+                return NotImplemented
+            return ufunc(other, self) if reflected else ufunc(self, other)
+        other = adopted(OzArray, other)
+        operands = (other, self) if reflected else (self, other)
+        result = elementwise(OzArray, ufunc, operands, ())
+        if result is not NotImplemented:
+            return result
+        functions.count_on_host(name)
+        left, right = (_on_host(x, name) for x in operands)
+        result = function(left, right)
+        return tuple(map(wrap, result)) if type(result) is tuple else wrap(result)
 
     return method
 
 
-def _reflected(name: str) -> Callable[[OzArray, Any], Any]:
-    function = getattr(operator, f"__{name}__")
-
-    def method(self: OzArray, other: Any) -> Any:
-        return wrap(function(unwrap(other), self._array))
-
-    return method
+def _on_host(x: Any, name: str) -> Any:
+    return x._read_unasked(name) if isinstance(x, OzArray) else x
 
 
-def _in_place(name: str) -> Callable[[OzArray, Any], Any]:
+def _in_place(name: str, ufunc: np.ufunc) -> Callable[[OzArray, Any], Any]:
     function = getattr(operator, f"__i{name}__")
 
     def method(self: OzArray, other: Any) -> Any:
-        function(self._array, unwrap(other))
-        return self
+        if ufuncs.is_stranger(other):
+            return NotImplemented
+        other = adopted(OzArray, other)
+        result = elementwise(OzArray, ufunc, (self, other), (self,))
+        if result is not NotImplemented:
+            return result
+        functions.count_on_host(name)
+        right, left = _on_host(other, name), self._read_unasked(name)
+        try:
+            result = function(left, right)
+        finally:
+            self._storage.host_written()
+        return self if result is left else wrap(result)
 
     return method
 
 
-def _unary(name: str) -> Callable[[OzArray], Any]:
+def _unary(name: str, ufunc: np.ufunc) -> Callable[[OzArray], Any]:
     function = getattr(operator, f"__{name}__")
 
     def method(self: OzArray) -> Any:
-        return wrap(function(self._array))
+        result = elementwise(OzArray, ufunc, (self,), ())
+        if result is not NotImplemented:
+            return result
+        functions.count_on_host(name)
+        return wrap(function(self._read_unasked(name)))
 
     return method
 
 
-_ARITHMETIC = "add sub mul truediv floordiv mod pow lshift rshift and or xor".split()
-for _name in _ARITHMETIC:
-    setattr(OzArray, f"__{_name}__", _binary(_name))
-    setattr(OzArray, f"__r{_name}__", _reflected(_name))
-    setattr(OzArray, f"__i{_name}__", _in_place(_name))
-for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
-    setattr(OzArray, f"__{_name}__", _binary(_name))
-for _name in ("neg", "pos", "abs", "invert"):
-    setattr(OzArray, f"__{_name}__", _unary(_name))
+_ARITHMETIC = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "truediv": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.remainder,
+    "divmod": np.divmod,
+    "pow": np.power,
+    "lshift": np.left_shift,
+    "rshift": np.right_shift,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_COMPARISONS = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+_UNARY = {
+    "neg": np.negative,
+    "pos": np.positive,
+    "abs": np.absolute,
+    "invert": np.invert,
+}
+for _name, _ufunc in (_ARITHMETIC | _COMPARISONS).items():
+    setattr(OzArray, f"__{_name}__", _binary(_name, _ufunc, reflected=False))
+for _name, _ufunc in _ARITHMETIC.items():
+    setattr(OzArray, f"__r{_name}__", _binary(_name, _ufunc, reflected=True))
+    if _name != "divmod":
+        setattr(OzArray, f"__i{_name}__", _in_place(_name, _ufunc))
+for _name, _ufunc in _UNARY.items():
+    setattr(OzArray, f"__{_name}__", _unary(_name, _ufunc))

@@ -29,6 +29,7 @@ __all__ = [
     "device_memory",
     "engine_states",
     "is_device_array",
+    "needed_memory",
     "resolve",
     "to_host",
 ]
@@ -97,6 +98,27 @@ def device_memory() -> DeviceMemory | None:
     from np_ozaki.engines.cuda_memory import CupyMemory
 
     return CupyMemory()
+
+
+def needed_memory() -> DeviceMemory:
+    """Return the memory of the GPUs, where data are or shall be there.
+
+    Raises
+    ------
+    EngineUnavailableError
+        No GPU can be used.
+    """
+    memory = device_memory()
+    if memory is None:
+        raise EngineUnavailableError(
+            refusal(
+                "OzArray",
+                "data on a GPU",
+                cuda_unavailable() or "hidden from this process",
+                "bring data to the host with copy_to_host() while it can be used",
+            )
+        )
+    return memory
 
 
 def engine_states() -> dict[str, str]:

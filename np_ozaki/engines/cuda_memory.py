@@ -13,6 +13,10 @@ from np_ozaki.engines.cuda_copies import download, upload
 
 __all__ = ["CupyMemory"]
 
+_Mark = tuple[int, int, cupy.cuda.Event | None]
+
+_NULL = int(cupy.cuda.Stream.null.ptr)
+
 
 class CupyMemory:
     """The memory of the current GPU; see `memory.DeviceMemory`."""
@@ -58,3 +62,26 @@ class CupyMemory:
     def device_of(self, buffer: cupy.ndarray) -> int:
         """Return the number of the device that holds a buffer."""
         return int(buffer.device.id)
+
+    def mark(self) -> _Mark:
+        """Return a mark of all work that is queued on the current stream."""
+        stream = cupy.cuda.get_current_stream()
+        # The null stream lives as long as the process and can be asked later.
+        event = None if stream.ptr == _NULL else stream.record()
+        return int(runtime.getDevice()), int(stream.ptr), event
+
+    def wait(self, mark: _Mark) -> bool:
+        """Let the current stream wait for a mark, if it is another stream's."""
+        device, pointer, event = mark
+        stream = cupy.cuda.get_current_stream()
+        if (device, pointer) == (int(runtime.getDevice()), int(stream.ptr)):
+            return False
+        if event is None:
+            with cupy.cuda.Device(device):
+                event = cupy.cuda.Stream.null.record()
+        stream.wait_event(event)
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for all work on the current device."""
+        runtime.deviceSynchronize()

@@ -55,3 +55,18 @@ class DeviceMemory(Protocol):
     def device_of(self, buffer: Any) -> int:
         """Return the number of the device that holds a buffer."""
         ...
+
+    def mark(self) -> Any:
+        """Return a mark of all work that is queued now."""
+        ...
+
+    def wait(self, mark: Any) -> bool:
+        """Let later work on the current stream come after a mark's.
+
+        Returns whether that was another stream's.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Wait for all work on the current device."""
+        ...

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.config import Options
+from np_ozaki.engines import choice
 from np_ozaki.gemm import product, signal
 from np_ozaki.routes.decision import (
     as_array,
@@ -25,7 +27,7 @@ from np_ozaki.routes.decision import (
     options_for,
 )
 
-__all__ = ["handle_einsum"]
+__all__ = ["einsum_product", "handle_einsum"]
 
 Array = NDArray[np.float64]
 Labels = tuple[int, ...]
@@ -148,9 +150,17 @@ def _diagonals(x: NDArray[Any], labels: Labels) -> tuple[NDArray[Any], Labels]:
 _CLASSES = frozenset({np.ndarray, np.memmap, np.matrix})
 
 
+def _operand(x: Any) -> Any:
+    return x if choice.is_device_array(x) else as_array(x, _CLASSES)
+
+
+def _float64(x: Any) -> Any:
+    return as_float64(x) if isinstance(x, np.ndarray) else x
+
+
 def _parsed(arguments: tuple[Any, ...]) -> _Contraction:
     left, right, text = _operands_and_text(arguments)
-    a, b = as_array(left, _CLASSES), as_array(right, _CLASSES)
+    a, b = _operand(left), _operand(right)
     inputs, arrow, output = text.partition("->")
     parts = inputs.split(",")
     if a is None or b is None or len(parts) != 2 or not multiplies_to_float64(a, b):
@@ -205,6 +215,8 @@ def _summed_out(c: _Contraction) -> _Contraction:
         with np.errstate(all="ignore"):
             return np.asarray(as_float64(x).sum(axis=axes)), kept
 
+    if not isinstance(c.a, np.ndarray):
+        raise _LeftToNumpy  # a device adds in another order
     if not (np.isfinite(c.a).all() and np.isfinite(c.b).all()):
         raise _LeftToNumpy
     a, a_labels = total(c.a, c.a_labels, a_alone)
@@ -267,8 +279,13 @@ def _overlaps(out: Array, c: _Contraction) -> bool:
 def _new_output(c: _Contraction, order: Any) -> Array:
     """Return uninitialised memory in the layout that NumPy's einsum would choose.
 
-    It takes what its iterator allocates, which depends on the operands' strides.
+    It takes what its iterator allocates, which depends on the operands' strides.  On a
+    device it is in C order.
     """
+    if not isinstance(c.a, np.ndarray):
+        sizes = c.sizes()
+        shape = tuple(sizes[label] for label in c.out_labels)
+        return np.empty_like(c.a, shape=shape or (1,), order="C").reshape(shape)
     rest = sorted(set(c.a_labels + c.b_labels) - set(c.out_labels))
     axes = (*c.out_labels, *rest)
 
@@ -287,8 +304,8 @@ def _new_output(c: _Contraction, order: Any) -> Array:
         return np.asarray(iterator.operands[2])
 
 
-def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Any) -> None:
-    a, b = as_float64(c.a), as_float64(c.b)
+def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Options) -> None:
+    a, b = _float64(c.a), _float64(c.b)
     left = _arranged(a, c.a_labels, groups.batch, groups.rows, groups.inner)
     right = _arranged(b, c.b_labels, groups.batch, groups.inner, groups.columns)
     target = _arranged(out, c.out_labels, groups.batch, groups.rows, groups.columns)
@@ -305,7 +322,13 @@ _FLOAT64_NAMES = (np.float64, float, np.dtype(np.float64), "float64", "f8", "d")
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
-def _routed(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+_Choose = Callable[[str, int, int, int, int], Options | None]
+"""Options of a product of batch, m, n, k for a route; None leaves it to NumPy."""
+
+
+def _routed(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], choose: _Choose
+) -> Any:
     if keywords.keys() - {"out", "order", "dtype", "casting"}:
         raise _LeftToNumpy
     dtype, casting = keywords.get("dtype"), keywords.get("casting", "safe")
@@ -333,7 +356,7 @@ def _routed(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     batch, k = count(groups.batch), count(groups.inner)
     rows = tuple(x for x in groups.rows if x in out_labels)
     columns = tuple(x for x in groups.columns if x in out_labels)
-    options = options_for("einsum", batch, count(rows), count(columns), k)
+    options = choose("einsum", batch, count(rows), count(columns), k)
     if options is None:
         raise _LeftToNumpy
     whole = _summed_out(whole)
@@ -368,6 +391,31 @@ def handle_einsum(
         NumPy refuses.
     """
     try:
-        return _routed(arguments, keywords or {})
+        return _routed(arguments, keywords or {}, options_for)
+    except _LeftToNumpy:
+        return NotImplemented
+
+
+def einsum_product(
+    arguments: tuple[Any, ...], keywords: Mapping[str, Any], options: Options
+) -> Any:
+    """Return numpy.einsum of two operands, asked for by name: any size is multiplied.
+
+    Parameters
+    ----------
+    arguments : tuple
+        As for `handle_einsum`; both operands may be float64 arrays on a device.
+    keywords : mapping
+        Likewise; no `out` on a device.
+    options : Options
+        Of the call.
+
+    Returns
+    -------
+    object
+        The result, or NotImplemented as from `handle_einsum`.
+    """
+    try:
+        return _routed(arguments, keywords, lambda *_: options)
     except _LeftToNumpy:
         return NotImplemented

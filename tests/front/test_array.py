@@ -250,7 +250,8 @@ def test_array_protocol():
     x = OzArray(A)
     assert np.asarray(x, dtype=np.float32).dtype == np.float32
     assert not np.shares_memory(np.array(x), np.asarray(x))
-    assert np.asarray(x, copy=False) is np.asarray(x)
+    assert np.shares_memory(np.asarray(x, copy=False), np.asarray(x))
+    assert not np.asarray(x).flags.writeable
 
 
 def test_complex_and_other_dtypes_stay_numpys():

@@ -1,0 +1,228 @@
+"""An array as a view of a storage: what OzArray is before it speaks any protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.array.storage import ON_DEVICE, Storage, address, count_transfer
+from np_ozaki.array.strict import check_conversion
+from np_ozaki.engines import choice
+
+__all__ = ["Core", "adopted", "borrow", "mapped", "unwrap"]
+
+
+class Core:
+    """A view of a storage.
+
+    `_view` is an ndarray of the storage's host memory.  It is made by NumPy from other
+    views, and tells shape, strides, dtype and flags, whether or not the host's bytes
+    are current: indexing and transposing ask for no data.
+    """
+
+    __slots__ = ("__weakref__", "_storage", "_view")
+
+    _storage: Storage
+    _view: NDArray[Any]
+
+    # Making -----------------------------------------------------------------------
+
+    @classmethod
+    def _of(cls, storage: Storage, view: NDArray[Any]) -> Self:
+        self = object.__new__(cls)
+        self._storage, self._view = storage, view
+        return self
+
+    @classmethod
+    def _own(cls, host: NDArray[Any]) -> Self:
+        """Return an array of memory that nobody else has, if its owner can be seen."""
+        root = host if host.base is None else host.base
+        if type(root) is not np.ndarray or root.base is not None:
+            return cls._sharing(host)
+        return cls._of(Storage(root), host)
+
+    @classmethod
+    def _sharing(cls, host: NDArray[Any]) -> Self:
+        """Return an array of host memory that others may write."""
+        return cls._of(Storage(host, shared="host"), host)
+
+    @classmethod
+    def _on_device(cls, x: Any) -> Self:
+        """Return an array of a C-contiguous device array that nobody else has."""
+        buffer, _ = choice.needed_memory().extent(x)
+        host = np.empty(x.shape, x.dtype)
+        return cls._of(Storage(host, buffer), host)
+
+    @classmethod
+    def _sharing_device(cls, x: Any) -> Self:
+        """Return an array of device memory that others may write."""
+        buffer, offset = choice.needed_memory().extent(x)
+        host = np.empty(buffer.size, np.uint8)
+        view: NDArray[Any] = np.ndarray(x.shape, x.dtype, host, offset, x.strides)
+        return cls._of(Storage(host, buffer, shared="device"), view)
+
+    def _see(self, view: NDArray[Any]) -> Self:
+        """Return another view of the storage."""
+        return self._of(self._storage, view)
+
+    # Reading ----------------------------------------------------------------------
+
+    def _read(self) -> NDArray[Any]:
+        """Return the ndarray with current data; nobody may write it unseen."""
+        storage = self._storage
+        if not storage.on_host:
+            storage.to_host()
+        return self._view
+
+    def _read_unasked(self, name: str) -> NDArray[Any]:
+        """Return the same for a function that runs on the host; strict mode refuses."""
+        if not self._storage.on_host:
+            check_conversion(f"numpy.{name}", "OzArray on a device")
+        return self._read()
+
+    def _piece(self) -> NDArray[Any]:
+        """Return current data for a look at few entries: no more than these are copied.
+
+        Not a view of the storage.
+        """
+        storage = self._storage
+        if (
+            storage.on_host
+            or not self._fits_device
+            or 2 * self.nbytes >= (storage.host.nbytes)
+        ):
+            return self._read()
+        start = time.perf_counter()
+        piece = choice.to_host(self._device_view())
+        count_transfer("to host", piece.nbytes, start)
+        return piece
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return self._view.nbytes
+
+    @property
+    def _fits_device(self) -> bool:
+        """Whether a device could hold this view: its dtype, and entries aligned."""
+        view, dtype = self._view, self._view.dtype
+        if not self._storage.may_move or dtype.char not in ON_DEVICE:
+            return False
+        size = dtype.itemsize
+        offset = address(view) - address(self._storage.host)
+        return dtype.isnative and not any(s % size for s in (offset, *view.strides))
+
+    @property
+    def _lives_on_device(self) -> bool:
+        """Whether work should go to the device: current data are there."""
+        return self._storage.on_device and self._fits_device
+
+    def _device_view(self) -> Any:
+        """Return the device array with current data.
+
+        Raises
+        ------
+        MemoryError
+            The device has no room.
+        """
+        view, storage = self._view, self._storage
+        if not self._fits_device:
+            return borrow(self._read())
+        buffer = storage.to_device()
+        offset = address(view) - address(storage.host) if view.size else 0
+        return choice.needed_memory().view(
+            buffer, offset, view.shape, view.strides, view.dtype
+        )
+
+    # Writing ----------------------------------------------------------------------
+
+    def _may_write_device(self) -> bool:
+        """Return whether a result may be written to current data on the device."""
+        return (
+            self._lives_on_device
+            and self._view.flags.writeable
+            and self._storage.may_write_device()
+        )
+
+
+def borrow(x: NDArray[Any]) -> Any:
+    """Return a copy of an ndarray on the current device, for one use.
+
+    Parameters
+    ----------
+    x : ndarray
+        Of a dtype that devices have.
+
+    Returns
+    -------
+    device array
+    """
+    start = time.perf_counter()
+    copy = choice.as_device_array(x)
+    count_transfer("to device", x.nbytes, start)
+    return copy
+
+
+def adopted(cls: type[Core], x: Any) -> Any:
+    """Return an operand, as an OzArray that shares its memory if it is on a GPU.
+
+    Parameters
+    ----------
+    cls : type
+        Of OzArrays.
+    x : object
+        Any operand.
+
+    Returns
+    -------
+    object
+        x itself if it is on the host.
+    """
+    if isinstance(x, Core) or not choice.is_device_array(x):
+        return x
+    return cls._sharing_device(choice.as_device_array(x))
+
+
+def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
+    """Return x with every leaf changed; lists, tuples and dicts are looked into.
+
+    Parameters
+    ----------
+    x : object
+        Kept as it is where nothing changes.
+    change : callable
+        What to do with whatever is no list, tuple or dict.
+
+    Returns
+    -------
+    object
+        Of the same structure; named tuples stay what they are.
+    """
+    if isinstance(x, (tuple, list)):
+        items = [mapped(item, change) for item in x]
+        if all(old is new for old, new in zip(x, items, strict=True)):
+            return x
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    if type(x) is dict:
+        return {key: mapped(value, change) for key, value in x.items()}
+    return change(x)
+
+
+def unwrap(x: Any) -> Any:
+    """Return x with every OzArray in it as its ndarray, on the host and current.
+
+    Parameters
+    ----------
+    x : object
+        Lists, tuples and dicts are looked into.
+
+    Returns
+    -------
+    object
+        x itself where there is none.
+    """
+    return mapped(x, lambda leaf: leaf._read() if isinstance(leaf, Core) else leaf)

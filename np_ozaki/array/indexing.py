@@ -1,0 +1,150 @@
+"""Indexing: views take no data, integer arrays pick where the data are."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.array.core import Core, borrow, unwrap
+from np_ozaki.array.elementwise import new_on_device
+
+__all__ = ["get", "put"]
+
+_BASIC = (int, np.integer, slice, types.EllipsisType, type(None))
+
+
+def _is_basic(key: Any) -> bool:
+    """Return whether NumPy answers an index by a view or by one entry."""
+    items = key if type(key) is tuple else (key,)
+    return all(isinstance(x, _BASIC) and not isinstance(x, bool) for x in items)
+
+
+def get(x: Core, key: Any) -> Any:
+    """Return x[key]: a view, a copy or an entry, as NumPy's indexing does.
+
+    Parameters
+    ----------
+    x : Core
+        Array.
+    key : object
+        Any index that NumPy takes; arrays in it may be Cores.
+
+    Returns
+    -------
+    Core or scalar
+    """
+    view = x._view
+    if _is_basic(key) or view.dtype.names is not None:
+        key = unwrap(key)
+        found = view[key]
+        if type(found) is np.ndarray and np.may_share_memory(found, view):
+            return x._see(found)
+        if x._storage.on_host or not x._fits_device:
+            x._read()
+            found = view[key]
+            return x._own(found) if type(found) is np.ndarray else found
+        items = key if type(key) is tuple else (key,)
+        entry = x._see(view[(*(i for i in items if i is not Ellipsis), ...)])
+        return entry._piece()[()]
+    if x._lives_on_device:
+        taken = _take(x, key)
+        if taken is not NotImplemented:
+            return taken
+    found = x._read_unasked("ndarray.__getitem__")[unwrap(key)]
+    # Never a view: memory of its own, with its axes in some order.
+    return x._own(found) if type(found) is np.ndarray else found
+
+
+def _take(x: Core, key: Any) -> Any:
+    """Return entries by one integer array, other axes in full, or NotImplemented."""
+    items = key if type(key) is tuple else (key,)
+    where = [i for i, item in enumerate(items) if not _is_whole(item)]
+    if len(where) != 1 or len(items) > x._view.ndim:
+        return NotImplemented
+    axis = where[0]
+    index = unwrap(items[axis])
+    index = np.asarray(index) if isinstance(index, list) else index
+    if type(index) is not np.ndarray or index.dtype.kind not in "iu" or not index.ndim:
+        return NotImplemented
+    length = x._view.shape[axis]
+    if index.size and not -length <= index.min() <= index.max() < length:
+        return NotImplemented  # NumPy's own error
+    # As NumPy lays it out: the axes of the index first in memory.
+    first = np.moveaxis(x._view, axis, 0)
+    host = np.empty(index.shape + first.shape[1:], first.dtype)
+    axes = range(axis, axis + index.ndim)
+    try:
+        taken, target = new_on_device(type(x), host)
+        places = borrow(np.where(index < 0, index + length, index).astype(np.int64))
+        target[...] = x._see(first)._device_view()[places]
+    except MemoryError:
+        return NotImplemented
+    taken._storage.device_written()
+    return taken._see(np.moveaxis(host, range(index.ndim), axes))
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, slice) and item == slice(None)
+
+
+def put(x: Core, key: Any, value: Any) -> None:
+    """Write x[key] = value, where the data are.
+
+    Parameters
+    ----------
+    x : Core
+        Array.
+    key : object
+        Any index that NumPy takes; arrays in it may be Cores.
+    value : object
+        What to write.
+    """
+    if _is_basic(key) and x._may_write_device() and _put_on_device(x, key, value):
+        return
+    index, entries = unwrap(key), unwrap(value)
+    view = x._read_unasked("ndarray.__setitem__")
+    try:
+        view[index] = entries
+    finally:
+        x._storage.host_written()
+
+
+def _put_on_device(x: Core, key: Any, value: Any) -> bool:
+    """Write on the device where NumPy would only copy; return whether it was done."""
+    target = x._view[key]
+    if x._view.dtype != np.float64 or not isinstance(target, np.ndarray):
+        return False
+    source: Any = None
+    if isinstance(value, (Core, np.ndarray)):
+        given = value._view if isinstance(value, Core) else value
+        if type(given) is not np.ndarray or not _fits(given, target):
+            return False
+        if np.may_share_memory(given, target):
+            return False
+    elif type(value) in {int, float, np.float64} and abs(value) <= 1 << 53:
+        source = float(value)
+    else:
+        return False
+    try:
+        if isinstance(value, Core):
+            source = value._device_view()
+        elif isinstance(value, np.ndarray):
+            source = borrow(value)
+        x._see(target)._device_view()[...] = source
+    except MemoryError:
+        return False
+    x._storage.device_written()
+    return True
+
+
+def _fits(given: NDArray[Any], target: NDArray[Any]) -> bool:
+    """Return whether an array of float64 can be broadcast to a target."""
+    if given.dtype != np.float64 or not given.dtype.isnative or not given.ndim:
+        return False
+    shape = target.shape[target.ndim - given.ndim :]
+    return given.ndim <= target.ndim and all(
+        n in {1, m} for n, m in zip(given.shape, shape, strict=True)
+    )

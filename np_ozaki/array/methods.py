@@ -1,0 +1,140 @@
+"""ndarray's methods that OzArray has no own version of, and its flat iterator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.array.adopt import Passed, adopt
+from np_ozaki.array.core import Core, mapped, unwrap
+from np_ozaki.array.functions import count_on_host
+
+__all__ = ["Flat", "call"]
+
+_VIEWS: Final = frozenset("diagonal getfield squeeze swapaxes view".split())
+_WRITES: Final = frozenset("byteswap fill partition put resize setfield sort".split())
+_ASKED: Final = frozenset("dump dumps item tobytes tofile tolist".split())
+"""Methods that ask for the data on the host by name."""
+
+_NO_DATA: Final = frozenset(["setflags"])
+
+_OUT: Final[Mapping[str, int]] = {
+    **dict.fromkeys("all any argmax argmin choose dot max min round".split(), 1),
+    **dict.fromkeys(
+        "clip compress cumprod cumsum mean prod std sum take var".split(), 2
+    ),
+    "trace": 4,
+}
+"""Methods with an argument `out`, and its position."""
+
+
+def call(x: Core, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a method of ndarray makes of an array.
+
+    Parameters
+    ----------
+    x : Core
+        The array.
+    name : str
+        Of the method.
+    args, kwargs
+        As passed.
+
+    Returns
+    -------
+    object
+        As ndarray's, with OzArrays for ndarrays.
+    """
+    cls = type(x)
+    if name in _NO_DATA:
+        return getattr(x._view, name)(*args, **kwargs)
+    if name in _ASKED:
+        data = x._piece()
+        return getattr(data, name)(*unwrap(args), **unwrap(kwargs))
+    if name in _VIEWS:
+        found = getattr(x._view, name)(*unwrap(args), **unwrap(kwargs))
+        if type(found) is np.ndarray and np.may_share_memory(found, x._view):
+            return x._see(found)
+        if isinstance(found, np.ndarray):
+            # Another class: it gets what `numpy.asarray` gives.
+            return getattr(np.asarray(x), name)(*unwrap(args), **unwrap(kwargs))
+    count_on_host(f"ndarray.{name}")
+    position = _OUT.get(name)
+    out = kwargs.get("out")
+    if out is None and position is not None and len(args) > position:
+        out = args[position]
+    written = [y for y in (x if name in _WRITES else None, out) if y is not None]
+    passed = Passed(f"ndarray.{name}", written)
+    data = passed.ndarray(x)
+    try:
+        result = getattr(data, name)(
+            *mapped(args, passed.ndarray), **mapped(kwargs, passed.ndarray)
+        )
+    finally:
+        for y in written:
+            if isinstance(y, Core):
+                y._storage.host_written()
+    return adopt(cls, passed, result)
+
+
+class Flat:
+    """`ndarray.flat` of an OzArray: its entries in C order, to read and to write.
+
+    Parameters
+    ----------
+    x : OzArray
+        The array.
+    """
+
+    def __init__(self, x: Core) -> None:
+        self._x = x
+        self._rest: Iterator[Any] | None = None
+
+    @property
+    def base(self) -> Core:
+        """The array."""
+        return self._x
+
+    def copy(self) -> Core:
+        """Return the entries in one axis, as a copy.
+
+        Returns
+        -------
+        OzArray
+        """
+        return self._x._own(self._x._read().flat.copy())
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return self._x._view.size
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the entries."""
+        return iter(self._x._read().flat)
+
+    def __next__(self) -> Any:
+        """Return the next entry."""
+        if self._rest is None:
+            self._rest = iter(self)
+        return next(self._rest)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return an entry, or a copy of several."""
+        found = self._x._read().flat[unwrap(key)]
+        return self._x._own(found) if type(found) is np.ndarray else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write entries."""
+        flat = self._x._read().flat
+        try:
+            flat[unwrap(key)] = unwrap(value)
+        finally:
+            self._x._storage.host_written()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return a copy of the entries."""
+        del copy
+        return np.array(self._x._read().flat, dtype=dtype)

@@ -1,0 +1,299 @@
+"""One storage for an array and all its views: host bytes, device bytes, who is current.
+
+Others may come to write one side without being seen: the caller whose ndarray was
+wrapped, or whoever took a writable export.  That side is then the only one that counts,
+for ever: nothing is kept of it elsewhere, neither copies nor prepared operands.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki import context
+from np_ozaki.engines import choice
+from np_ozaki.engines.memory import DeviceMemory
+from np_ozaki.errors import EngineUnavailableError, refusal
+from np_ozaki.stats import Direction
+
+__all__ = ["ON_DEVICE", "Side", "Storage", "address", "count_transfer"]
+
+Side = Literal["host", "device"]
+
+ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
+"""Characters of the dtypes that a device may hold."""
+
+
+class Storage:
+    """Bytes that an array and its views share.
+
+    Parameters
+    ----------
+    host : ndarray
+        The memory on the host: contiguous in some order of its axes, and uninitialised
+        where the data are on a device; or with `shared` the caller's array.
+    buffer : device buffer, optional
+        Where the data are, if they are on a device.
+    shared : {"host", "device"}, optional
+        A side that others may write without being seen.
+
+    Attributes
+    ----------
+    host : ndarray
+        As given.
+    version : int
+        Number of writes.
+    shared : {"host", "device"} or None
+        As given, or what was exported since.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_device_current",
+        "_host_current",
+        "_lent",
+        "_lock",
+        "_made",
+        "_strays",
+        "host",
+        "shared",
+        "version",
+    )
+
+    def __init__(
+        self, host: NDArray[Any], buffer: Any = None, shared: Side | None = None
+    ) -> None:
+        self.host = host
+        self.shared = shared
+        self.version = 0
+        self._buffer = buffer
+        self._host_current = buffer is None
+        self._device_current = buffer is not None
+        self._lent: weakref.ref[NDArray[Any]] | None = None
+        self._lock = threading.RLock()
+        # Which work on the device the buffer waits for; whether others used it, too.
+        self._made: Any = None
+        self._strays = False
+        if buffer is not None:
+            self._made = choice.needed_memory().mark()
+
+    @property
+    def may_move(self) -> bool:
+        """Whether the bytes are of a kind that a device may hold a copy of."""
+        dtype = self.host.dtype
+        return dtype.char in ON_DEVICE and dtype.isnative and self.shared != "host"
+
+    # Where the data are ----------------------------------------------------------
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host's bytes are current."""
+        return self._host_current
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a device's bytes are current."""
+        return self._device_current
+
+    @property
+    def device(self) -> int | None:
+        """Number of the device that holds current bytes, or None."""
+        return (
+            choice.needed_memory().device_of(self._buffer)
+            if self._device_current
+            else None
+        )
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """The host's memory as 1-D bytes."""
+        flat: NDArray[np.uint8] = self.host.ravel(order="K").view(np.uint8)
+        return flat
+
+    # Reading -----------------------------------------------------------------------
+
+    def to_host(self) -> None:
+        """Make the host's bytes current."""
+        if self._host_current:
+            return
+        with self._lock:
+            if self._host_current:
+                return
+            memory, start = choice.needed_memory(), time.perf_counter()
+            self._wait(memory)
+            memory.download(self._buffer, self.bytes)
+            count_transfer("to host", self.host.nbytes, start)
+            # What strangers write to the device is not seen: copies are of the moment.
+            self._host_current = self.shared is None
+
+    def to_device(self) -> Any:
+        """Make the device's bytes current and return their buffer.
+
+        Not for host memory that others share.
+
+        Raises
+        ------
+        MemoryError
+            The device has no room.
+        """
+        with self._lock:
+            memory = choice.needed_memory()
+            if self._device_current:
+                if memory.device_of(self._buffer) == memory.device():
+                    self._wait(memory)
+                    return self._buffer
+                if self.shared == "device":
+                    raise EngineUnavailableError(
+                        refusal(
+                            "operand",
+                            f"OzArray on device {memory.device_of(self._buffer)}",
+                            f"it shares that memory; the current device is "
+                            f"{memory.device()}",
+                            "make that device the current one, or copy the array",
+                        )
+                    )
+                self.to_host()
+            start = time.perf_counter()
+            self._buffer = None
+            self._device_current = False
+            buffer = memory.allocate(self.host.nbytes)
+            memory.upload(self.bytes, buffer)
+            self._buffer, self._made = buffer, memory.mark()
+            self._device_current = True
+            count_transfer("to device", self.host.nbytes, start)
+            return self._buffer
+
+    def _wait(self, memory: DeviceMemory) -> None:
+        """Let the current stream wait for what made the bytes."""
+        if memory.wait(self._made):
+            self._strays = True
+
+    # Writing -----------------------------------------------------------------------
+
+    def may_write_device(self) -> bool:
+        """Return whether writes may go to the device.
+
+        While an ndarray of the host's memory is out, writes go where it sees them.
+        """
+        lent = self._lent is not None and self._lent() is not None
+        return self.shared != "host" and not lent
+
+    def host_written(self) -> None:
+        """Note that the host's bytes, which were current, have changed."""
+        with self._lock:
+            self.version += 1
+            if self.shared == "device":
+                memory, start = choice.needed_memory(), time.perf_counter()
+                memory.upload(self.bytes, self._buffer)
+                self._made = memory.mark()
+                count_transfer("to device", self.host.nbytes, start)
+                return
+            if self._device_current:
+                self.drop_device()
+
+    def device_written(self) -> None:
+        """Note that the device's bytes, which were current, have changed."""
+        with self._lock:
+            self.version += 1
+            self._host_current = False
+            self._made = choice.needed_memory().mark()
+
+    def drop_device(self) -> None:
+        """Give the device's copy up; the host's bytes are current."""
+        with self._lock:
+            self._device_current = False
+            self._buffer = None
+
+    # Handing out -------------------------------------------------------------------
+
+    def lend(self, view: NDArray[Any]) -> NDArray[Any]:
+        """Return the host's memory, seen through a view, read-only; it stays so.
+
+        Parameters
+        ----------
+        view : ndarray
+            Of `host`, whose bytes are current.
+
+        Returns
+        -------
+        ndarray
+            Sees later writes.
+        """
+        if self.shared == "device":
+            # The host has a copy of the moment, which the next one would change.
+            copy = view.copy(order="K")
+            copy.flags.writeable = False
+            return copy
+        if not self.may_move or not view.size or view.dtype.char not in ON_DEVICE:
+            lent = view.view()
+            lent.flags.writeable = False
+            return lent
+        with self._lock:
+            root = None if self._lent is None else self._lent()
+            if root is None:
+                # Views of it have it as base, as its own base is no array.
+                root = np.frombuffer(self.bytes.data.toreadonly(), np.uint8)
+                self._lent = weakref.ref(root)
+            offset = address(view) - address(self.bytes)
+            return np.ndarray(view.shape, view.dtype, root, offset, view.strides)
+
+    def hand_out(self, side: Side) -> None:
+        """Note that others may write one side from now on; it is the only one then.
+
+        Parameters
+        ----------
+        side : {"host", "device"}
+            Whose bytes are current.
+        """
+        with self._lock:
+            self.version += 1
+            self.shared = side
+            if side == "host":
+                self.drop_device()
+            else:
+                self._host_current = False
+
+    def __del__(self) -> None:
+        # Memory goes back to the stream that it came from, others may not be done.
+        memory = choice.device_memory() if self._strays else None
+        if memory is not None:
+            memory.synchronize()
+
+
+def address(x: NDArray[Any]) -> int:
+    """Return the address of an array's first entry.
+
+    Parameters
+    ----------
+    x : ndarray
+        Of any strides.
+
+    Returns
+    -------
+    int
+        In bytes.
+    """
+    pointer: int = x.__array_interface__["data"][0]
+    return pointer
+
+
+def count_transfer(way: Direction, size: int, start: float) -> None:
+    """Count a copy between host and device.
+
+    Parameters
+    ----------
+    way : str
+        "to device" or "to host".
+    size : int
+        Bytes.
+    start : float
+        By `time.perf_counter`.
+    """
+    seconds = time.perf_counter() - start
+    for recorder in context.recorders():
+        recorder.record_transfer(way, size, seconds)
