@@ -39,6 +39,7 @@ class Side:
         self.folder = folder
         self.asked = True
         self.made: list[Any] = []
+        self.plains: list[Any] = []
         self.leaves: list[Any] = []
         self.itself: list[str] = []
 
@@ -54,6 +55,7 @@ class Side:
         """Return a fresh ndarray, whatever the side."""
         array = np.array(x, dtype=dtype)
         self.made.append(array)
+        self.plains.append(array)
         return array
 
     def file(self, content: bytes) -> Path:
@@ -110,6 +112,12 @@ def raises(call: Call) -> Call:
     return call
 
 
+def varies(call: Call) -> Call:
+    """Mark a call that some versions of NumPy refuse."""
+    call.raises = "it depends"
+    return call
+
+
 def unasked(call: Call) -> Call:
     """Mark a call in which NumPy asks no array, so that ndarrays may come back."""
     call.unasked = True
@@ -124,13 +132,9 @@ def since(version: str, *calls: Call) -> list[Call]:
 
 
 def marks(call: Call, mark: str) -> Any:
-    """Return what `raises` or `since` noted of a call, or None."""
-    return getattr(_written(call), mark, None)
-
-
-def _written(call: Call) -> Any:
-    """Return the function of a table, of which a partial object makes a call."""
-    return call.args[0] if isinstance(call, functools.partial) else call
+    """Return what was noted of a call, or of the function that a partial one calls."""
+    written = call.args[0] if isinstance(call, functools.partial) else call
+    return getattr(written, mark, None)
 
 
 def is_here(call: Call) -> bool:
@@ -140,10 +144,18 @@ def is_here(call: Call) -> bool:
 
 
 def place(call: Call) -> str:
-    """Return file, line and first source line of a call."""
-    code = _written(call).__code__
-    line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
-    return f"{Path(code.co_filename).name}:{code.co_firstlineno}: {line}"
+    """Return file, line and first source line of a call, and its operands if any."""
+    parts = call.args if isinstance(call, functools.partial) else (call,)
+    said = []
+    for part in parts:
+        if code := getattr(part, "__code__", None):
+            line = linecache.getline(code.co_filename, code.co_firstlineno).strip()
+            said.append(f"{Path(code.co_filename).name}:{code.co_firstlineno}: {line}")
+        elif isinstance(part, np.ndarray):
+            said.append(f"{part.dtype}{part.shape}")
+        elif isinstance(part, str):
+            said.append(part)
+    return " ".join(said)
 
 
 def differences(
@@ -213,7 +225,8 @@ def _outcome(call: Call, side: Side, close: bool, sharing: bool) -> dict[str, An
         try:
             result = call(side)
         except Exception as error:  # noqa: BLE001 (which one is what we compare)
-            seen["raised"], seen["text"] = type(error), str(error)
+            public = (c for c in type(error).__mro__ if "._" not in c.__module__)
+            seen["raised"], seen["text"] = next(public), str(error)
         else:
             seen["result"] = _describe(result, side, close)
             seen["results that are arguments"] = side.itself
@@ -231,7 +244,11 @@ def _describe(x: Any, side: Side, close: bool) -> Any:
     """Return a result in terms that are the same for both sides."""
     kind = type(x)
     side.itself += [f"argument {i}" for i, given in enumerate(side.made) if x is given]
-    if kind is side.array_type or (kind is np.ndarray and not side.asked):
+    # An ndarray is right where NumPy asked no array, and where it is what was given.
+    plain = side.plains if side.asked else [x]
+    if kind is side.array_type or (
+        kind is np.ndarray and any(x is given for given in plain)
+    ):
         side.leaves.append(x)
         return ("array", *_entries(x, close))
     if kind is np.ndarray:
