@@ -189,6 +189,11 @@ METHODS = {name: _method(name) for name in "sum prod max min mean std var".split
         raises(lambda w: w(A).item()),
         raises(lambda w: w(A).item(99)),
     ],
+    # NumPy 2.0 still names these, to say that they are gone.
+    "itemset": [raises(lambda w: w(A).itemset(0, 7.0))],
+    "newbyteorder": [raises(lambda w: w(A).newbyteorder())],
+    "ptp": [raises(lambda w: w(A).ptp())],
+    "tostring": [varies(lambda w: w(A).tostring())],
     "nonzero": [lambda w: w(I).nonzero()],
     "partition": [
         lambda w: w(A).partition(2),
@@ -396,7 +401,7 @@ SPECIAL |= {
         lambda w: bool(w([[0]])),
         lambda w: not w([7]),
         raises(lambda w: bool(w(A))),
-        raises(lambda w: bool(w([]))),
+        varies(lambda w: bool(w([]))),
     ],
     "__int__": [
         lambda w: int(w(2.5)),

@@ -1096,6 +1096,7 @@ STRINGS = {
         " char.greater char.greater_equal",
         lambda f, w: f(w(W), w(W[::-1])),
         lambda f, w: f(w(W), "3"),
+        lambda f, w: f(w(W, "T"), w(W[::-1])),
         lambda f, w: f(Y.tolist(), w(Y)),
         raises(lambda f, w: f(w(A), w(W))),
     ),
@@ -1103,12 +1104,14 @@ STRINGS = {
         "strings.upper strings.lower strings.swapcase strings.capitalize strings.title",
         lambda f, w: f(w(W)),
         lambda f, w: f(w(Y)),
+        lambda f, w: f(w(W, "T")),
         raises(lambda f, w: f(w(A))),
     ),
     **each(
         "strings.center strings.ljust strings.rjust",
         lambda f, w: f(w(W), 7),
         lambda f, w: f(w(W), w([5, 6, 7, 8]), "*"),
+        lambda f, w: f(w(W, "T"), 7),
         unasked(lambda f, w: f("x", w([2, 3]))),
     ),
     "strings.zfill": [
@@ -1127,6 +1130,7 @@ STRINGS = {
         "strings.partition strings.rpartition",
         lambda f, w: f(w(W), "n"),
         lambda f, w: f(w(W), w(["n", "w", "x", "y"])),
+        lambda f, w: f(w(W, "T"), w(["n", "w", "x", "y"], "T")),
     ),
     "strings.replace": [
         lambda f, w: f(w(W), "o", "00"),

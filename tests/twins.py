@@ -269,23 +269,19 @@ def _describe(x: Any, side: Side, close: bool) -> Any:
 def _entries(x: Any, close: bool = False) -> tuple[Any, ...]:
     """Return shape, type, memory order and entries of an array."""
     flags = x.flags
-    layout = "".join(
-        letter
-        for letter, has in zip(
-            "CFW",
-            (flags.c_contiguous, flags.f_contiguous, flags.writeable),
-            strict=True,
-        )
-        if has
-    )
+    layout = {
+        "C": flags.c_contiguous,
+        "F": flags.f_contiguous,
+        "writeable": flags.writeable,
+    }
+    return x.shape, x.dtype, layout, _values(x, close)
+
+
+def _values(x: Any, close: bool) -> Any:
+    """Return the entries of an array, to the last bit unless `close`."""
     array = np.array(x)
     inexact = close and array.dtype.kind in "fc"
-    return (
-        array.shape,
-        str(array.dtype),
-        layout,
-        _Close(array) if inexact else repr(array.tolist()),
-    )
+    return _Close(array) if inexact else repr(array.tolist())
 
 
 def _write_everywhere(side: Side, seen: dict[str, Any], close: bool) -> None:
@@ -300,7 +296,7 @@ def _write_everywhere(side: Side, seen: dict[str, Any], close: bool) -> None:
         except Exception as error:  # noqa: BLE001 (which one is what we compare)
             after = type(error).__name__
         else:
-            after = [_entries(x, close)[-1] for x in arrays.values()]
+            after = [_values(x, close) for x in arrays.values()]
         seen[f"all after writing to {name}"] = after
 
 

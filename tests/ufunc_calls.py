@@ -136,6 +136,7 @@ _STRINGS = {
     "isalnum isalpha isdigit islower isspace istitle isupper str_len": [
         lambda u, w: u(w(WORDS)),
         lambda u, w: u(w(BYTES)),
+        lambda u, w: u(w(WORDS, "T")),
         lambda u, w: u(w(WORDS), out=w(np.zeros(4, "i8"))),
         lambda u, w: u(w(WORDS), where=w([True, False] * 2), out=w.plain([7] * 4)),
         lambda u, w: u(w([1.0])),
@@ -145,6 +146,7 @@ _STRINGS = {
         lambda u, w: u(w(WORDS), w(["o", "w", "3", ""]), 0, 9),
         lambda u, w: u(WORDS.tolist(), "", w([0, 1, 0, 0]), w(9)),
         lambda u, w: u(w(BYTES), b"T", 0, 9),
+        lambda u, w: u(w(WORDS, "T"), "o", w(0), 9),
         lambda u, w: u(w(WORDS), 1.0, 0, 9),
     ],
     "_lstrip_whitespace _rstrip_whitespace _strip_whitespace": [
