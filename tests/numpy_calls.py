@@ -1096,7 +1096,6 @@ STRINGS = {
         " char.greater char.greater_equal",
         lambda f, w: f(w(W), w(W[::-1])),
         lambda f, w: f(w(W), "3"),
-        lambda f, w: f(w(W, "T"), w(W[::-1])),
         lambda f, w: f(Y.tolist(), w(Y)),
         raises(lambda f, w: f(w(A), w(W))),
     ),
