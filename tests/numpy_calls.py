@@ -886,7 +886,7 @@ PRODUCTS = {
     "linalg.tensordot": [lambda f, w: f(w(A), w(B), axes=1)],
     "einsum": [
         lambda f, w: f("ij,jk->ik", w(A), w(B)),
-        lambda f, w: f("ij,jk", w(A), w.plain(B), optimize=True),
+        lambda f, w: f("ij,jk", w(A), w.plain(B), optimize=True).copy(),
         lambda f, w: f("ij,jk,kl->il", w(A), w(B), w(A), optimize="greedy"),
         lambda f, w: f("ij,jk->ik", w(A), w(B), out=w(np.zeros((3, 3)))),
         lambda f, w: f("ij,jk->ik", w(A), w(B), out=w.plain(np.zeros((3, 3)))),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, mapped
+from np_ozaki.array.storage import address
 
 __all__ = ["Passed", "adopt"]
 
@@ -64,11 +65,8 @@ class Passed:
             The very argument that was written to or returned, a view, or a new array.
         """
         if id(leaf) in self._given:
-            core = self._given[id(leaf)][1]
-            if core is not None:
-                return core
-            shares = type(leaf) is np.ndarray and id(leaf) not in self._written
-            return cls._sharing(leaf) if shares else leaf
+            view, core = self._given[id(leaf)]
+            return view if core is None else core
         if type(leaf) is not np.ndarray:
             return leaf
         if leaf.base is None:
@@ -76,16 +74,21 @@ class Passed:
         for core in self._cores:
             if np.may_share_memory(leaf, core._storage.host):
                 if core._view.flags.writeable and not read_only:
-                    _make_writeable(leaf)
+                    leaf = _writeable(leaf, core)
                 return core._see(leaf)
         return cls._sharing(leaf)
 
 
-def _make_writeable(view: NDArray[Any]) -> None:
+def _writeable(view: NDArray[Any], core: Core) -> NDArray[Any]:
+    """Return a read-only view of a storage as one that its array may write through."""
     try:
         view.flags.writeable = True
     except ValueError:
-        pass  # its memory is read-only to everybody
+        # A view of a read-only view of another dtype: made anew from the memory.
+        flat = core._storage.bytes
+        offset = address(view) - address(flat)
+        return np.ndarray(view.shape, view.dtype, flat.data, offset, view.strides)
+    return view
 
 
 def adopt(

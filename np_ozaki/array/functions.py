@@ -40,7 +40,7 @@ _SHAPES: Final = frozenset(
 """Functions that look at shapes, dtypes and addresses only."""
 
 _READ_ONLY: Final = frozenset(
-    """broadcast_arrays broadcast_to diagonal linalg.diagonal
+    """broadcast_arrays broadcast_to diag diagonal linalg.diagonal
     lib.stride_tricks.sliding_window_view""".split()
 )
 """Functions whose views NumPy makes read-only."""
@@ -196,9 +196,11 @@ def _without_data(
 ) -> Any:
     """Call a function on host memory that need not be current, if views come back."""
     cores: list[Core] = []
+    others: set[int] = set()
 
     def twin(leaf: Any) -> Any:
         if not isinstance(leaf, Core):
+            others.add(id(leaf))
             return leaf
         cores.append(leaf)
         return leaf._view
@@ -210,7 +212,7 @@ def _without_data(
 
     def wrapped(leaf: Any) -> Any:
         nonlocal unknown
-        if type(leaf) is not np.ndarray:
+        if type(leaf) is not np.ndarray or id(leaf) in others:
             return leaf
         for core in cores:
             if leaf is core._view:

@@ -91,7 +91,18 @@ class Flat:
 
     def __init__(self, x: Core) -> None:
         self._x = x
-        self._rest: Iterator[Any] | None = None
+        # Of the memory, whether or not it is current.
+        self._flat = x._view.flat
+
+    @property
+    def index(self) -> int:
+        """Number of the next entry."""
+        return self._flat.index
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """Index of the next entry."""
+        return self._flat.coords
 
     @property
     def base(self) -> Core:
@@ -112,14 +123,13 @@ class Flat:
         return self._x._view.size
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the entries."""
-        return iter(self._x._read().flat)
+        """Return this iterator."""
+        return self
 
     def __next__(self) -> Any:
         """Return the next entry."""
-        if self._rest is None:
-            self._rest = iter(self)
-        return next(self._rest)
+        self._x._read()
+        return next(self._flat)
 
     def __getitem__(self, key: Any) -> Any:
         """Return an entry, or a copy of several."""

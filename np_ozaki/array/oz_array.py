@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy as copying
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
@@ -22,7 +23,12 @@ from np_ozaki.array.shapes import Order, copied, ravel, reshape
 from np_ozaki.array.storage import Storage
 from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
-from np_ozaki.errors import EngineUnavailableError, OperandTypeError, refusal
+from np_ozaki.errors import (
+    EngineUnavailableError,
+    OperandTypeError,
+    OptionError,
+    refusal,
+)
 
 __all__ = ["OzArray", "wrap"]
 
@@ -144,12 +150,12 @@ class OzArray(Core):
     def __array_function__(
         self,
         func: Callable[..., Any],
-        types: tuple[type, ...],
+        kinds: tuple[type, ...],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """Answer a NumPy function: products by the engine, views without data."""
-        if not all(map(_is_known, types)):
+        if not all(map(_is_known, kinds)):
             return NotImplemented
         return functions.call(OzArray, func, args, kwargs)
 
@@ -180,6 +186,15 @@ class OzArray(Core):
             stream=stream,
             max_version=max_version,
         )
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        """Return the alias ``OzArray[shape, dtype]``, as of ndarray."""
+        np.ndarray.__class_getitem__(item)  # refuses what is no such pair
+        return types.GenericAlias(cls, item)
+
+    def __array_namespace__(self, *, api_version: Any = None) -> Any:
+        """Return NumPy, whose functions take OzArrays."""
+        return self._view.__array_namespace__(api_version=api_version)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the data; the copy shares nothing."""
@@ -220,8 +235,8 @@ class OzArray(Core):
         ------
         EngineUnavailableError
             No GPU can be used, or it cannot hold this array.
-        OperandTypeError
-            `device` is none of these; a TypeError.
+        OptionError
+            `device` is none of these; a ValueError.
         """
         storage = self._storage
         if device == "cpu":
@@ -231,7 +246,7 @@ class OzArray(Core):
             return self
         kind, _, number = str(device).partition(":")
         if kind != "cuda" or not (number.isdecimal() or device == "cuda"):
-            raise OperandTypeError(
+            raise OptionError(
                 refusal(
                     "device",
                     device,
@@ -354,6 +369,8 @@ class OzArray(Core):
 
     def _part(self, name: str) -> OzArray:
         part = getattr(self._view, name)
+        if part is self._view:
+            return self
         if np.may_share_memory(part, self._storage.host):
             return self._see(part)
         return self._own(part)
@@ -406,6 +423,10 @@ class OzArray(Core):
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write entries, where the data are."""
         indexing.put(self, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        """Refuse, as NumPy does."""
+        raise ValueError("cannot delete array elements")
 
     def __contains__(self, item: Any) -> bool:
         """Return whether an entry equals `item`."""
@@ -594,7 +615,12 @@ class OzArray(Core):
 
     def __imatmul__(self, other: Any) -> OzArray:
         """Replace the entries by those of the product, on the engine."""
-        products.matmul(OzArray, self, adopted(OzArray, other), self)
+        if ufuncs.is_stranger(other) or np.ndim(other) < 2 or not self.ndim:
+            # NumPy's own error, or the stranger's answer.
+            left: Any = self._view
+            left @= other
+            return wrap(left)
+        products.matmul(OzArray, self, other, self)
         return self
 
     if TYPE_CHECKING:
@@ -733,7 +759,7 @@ def _in_place(name: str, ufunc: np.ufunc) -> Callable[[OzArray, Any], Any]:
 
     def method(self: OzArray, other: Any) -> Any:
         if ufuncs.is_stranger(other):
-            return NotImplemented
+            return ufunc(self, other, out=(self,))
         other = adopted(OzArray, other)
         result = elementwise(OzArray, ufunc, (self, other), (self,))
         if result is not NotImplemented:
