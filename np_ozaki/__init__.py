@@ -3,10 +3,11 @@
 `OzArray` wraps an array, `enabled` wraps code, `matmul` is the function itself.
 """
 
-from np_ozaki.array import OzArray
+from np_ozaki.array import OzArray, strict
 from np_ozaki.context import last_call
 from np_ozaki.errors import (
     CheckError,
+    ConversionError,
     EngineUnavailableError,
     HookUnavailableError,
     OperandTypeError,
@@ -39,6 +40,7 @@ __all__ = [
     "ArrayStats",
     "CallInfo",
     "CheckError",
+    "ConversionError",
     "DoubleDouble",
     "EngineUnavailableError",
     "HookUnavailableError",
@@ -68,4 +70,5 @@ __all__ = [
     "plan",
     "reset_stats",
     "stats",
+    "strict",
 ]

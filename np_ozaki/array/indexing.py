@@ -46,9 +46,7 @@ def get(x: Core, key: Any) -> Any:
             x._read()
             found = view[key]
             return x._own(found) if type(found) is np.ndarray else found
-        items = key if type(key) is tuple else (key,)
-        entry = x._see(view[(*(i for i in items if i is not Ellipsis), ...)])
-        return entry._piece()[()]
+        return x._see(_entry(view, key))._piece()[()]
     if x._lives_on_device:
         taken = _take(x, key)
         if taken is not NotImplemented:
@@ -56,6 +54,13 @@ def get(x: Core, key: Any) -> Any:
     found = x._read_unasked("ndarray.__getitem__")[unwrap(key)]
     # Never a view: memory of its own, with its axes in some order.
     return x._own(found) if type(found) is np.ndarray else found
+
+
+def _entry(view: NDArray[Any], key: Any) -> NDArray[Any]:
+    """Return a view of no axes of the entry that a basic index names."""
+    items = key if type(key) is tuple else (key,)
+    entry: NDArray[Any] = view[(*(i for i in items if i is not Ellipsis), ...)]
+    return entry
 
 
 def _take(x: Core, key: Any) -> Any:
@@ -114,9 +119,11 @@ def put(x: Core, key: Any, value: Any) -> None:
 
 def _put_on_device(x: Core, key: Any, value: Any) -> bool:
     """Write on the device where NumPy would only copy; return whether it was done."""
-    target = x._view[key]
-    if x._view.dtype != np.float64 or not isinstance(target, np.ndarray):
+    if x._view.dtype != np.float64:
         return False
+    target = x._view[key]
+    if not isinstance(target, np.ndarray):
+        target = _entry(x._view, key)
     source: Any = None
     if isinstance(value, (Core, np.ndarray)):
         given = value._view if isinstance(value, Core) else value

@@ -619,7 +619,8 @@ class OzArray(Core):
             # NumPy's own error, or the stranger's answer.
             left: Any = self._view
             left @= other
-            return wrap(left)
+            result: OzArray = wrap(left)
+            return result
         products.matmul(OzArray, self, other, self)
         return self
 

@@ -65,7 +65,7 @@ def reshape(
     -------
     Core
     """
-    if not x._storage.on_host and x._fits_device and not how:
+    if x._lives_on_device and not how:
         view = x._view
         if (order == "C" and view.flags.c_contiguous) or not view.size:
             return x._see(view.reshape(*shape, order=order))

@@ -1,0 +1,493 @@
+"""OzArrays that live on a device: what crosses, when, and what never does.
+
+On the CPU the device is `twin_device`; the same tests run on a GPU.
+"""
+
+import gc
+import operator
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import twin_device
+
+import np_ozaki
+from np_ozaki import OzArray
+from np_ozaki.engines import choice
+from np_ozaki.testing import assert_same_bits
+
+RNG = np.random.default_rng(7)
+A, B, C, D = (RNG.standard_normal((24, 24)) for _ in range(4))
+PRODUCT = np_ozaki.matmul(A, B, engine="cpu")
+
+
+@pytest.fixture(params=["twin", pytest.param("gpu", marks=pytest.mark.gpu)])
+def place(request, monkeypatch):
+    """Return the memory of a device that products run on."""
+    if request.param == "twin":
+        return twin_device.install(monkeypatch)
+    return choice.needed_memory()
+
+
+@pytest.fixture
+def twin(monkeypatch):
+    return twin_device.install(monkeypatch)
+
+
+def device_arrays(*arrays):
+    return [OzArray(x).to_device() for x in arrays]
+
+
+def transfers():
+    """Return (copies to the device, copies to the host)."""
+    seen = np_ozaki.stats().arrays.transfers
+    return tuple(
+        seen[way].calls if way in seen else 0 for way in ("to device", "to host")
+    )
+
+
+def data(x):
+    """Return an OzArray's entries without being counted as a transfer."""
+    return choice.to_host(x._device_view()) if x.device != "cpu" else x._view.copy()
+
+
+# ---- What crosses ----
+
+
+def test_a_chain_makes_no_copy_between_products(place):
+    a, b, c, d = map(OzArray, (A, B, C, D))
+    result = a @ b @ c + d
+    assert result.device == "cuda:0"
+    assert transfers() == (4, 0)
+    want = np_ozaki.matmul(PRODUCT, C, engine="cpu") + D
+    assert_same_bits(result.copy_to_host(), want)
+    assert transfers() == (4, 1)
+    seen = np_ozaki.stats()
+    assert seen.arrays.transfers["to host"].bytes == A.nbytes
+    assert seen.calls("cuda") == 2
+    assert "4 copies to device" in str(seen)
+    again = a @ b
+    assert transfers() == (4, 1)
+    assert_same_bits(data(again), PRODUCT)
+
+
+def test_host_operands_are_brought_for_the_user(place):
+    (a,) = device_arrays(A)
+    for result in (a @ B, A @ OzArray(B), a.dot(B), np.dot(a, B), np.matmul(A, a)):
+        assert type(result) is OzArray
+        assert result.device == "cuda:0"
+    assert_same_bits(data(a @ B), PRODUCT)
+    assert_same_bits(data(np_ozaki.matmul(a, B)), PRODUCT)
+    assert type(a @ B[0]) is OzArray
+    assert type(A[0] @ OzArray(B[0])) is np.float64
+
+
+@pytest.mark.parametrize(
+    ("call", "on_device"),
+    [
+        (lambda x, y: x + y, True),
+        (lambda x, y: x - 2, True),
+        (lambda x, y: 2.5 * x, True),
+        (lambda x, y: np.float64(3) / x, True),
+        (lambda x, y: np.sqrt(abs(x)), True),
+        (lambda x, y: -x, True),
+        (lambda x, y: x < y, True),
+        (lambda x, y: x == 0, True),
+        (lambda x, y: x[3:, ::2] * y[3:, ::2], True),
+        (lambda x, y: x.T + y, True),
+        (lambda x, y: x[:, None] + y, True),
+        (lambda x, y: x[[0, -1, 3]], True),
+        (lambda x, y: x[:, np.array([[1, -2], [0, 5]])], True),
+        (lambda x, y: x.copy(), True),
+        (lambda x, y: np.copy(x.T), True),
+        (lambda x, y: x.T.reshape(-1), True),
+        (lambda x, y: x.reshape(4, 144), True),
+        (lambda x, y: np.tensordot(x, y, 1), True),
+        (lambda x, y: np.inner(x, y), True),
+        (lambda x, y: np.einsum("ij,kj->ik", x, y), True),
+        (lambda x, y: np.linalg.matrix_power(x / 9, 5), True),
+        (lambda x, y: np.linalg.multi_dot([x, y, x]), True),
+        (lambda x, y: np.exp(x), False),
+        (lambda x, y: np.sum(x, axis=0), False),
+        (lambda x, y: x[x > 0], False),
+        (lambda x, y: np.concatenate([x, y]), False),
+        (lambda x, y: x.astype(np.float32), False),
+        (lambda x, y: x + np.float32(1) * np.ones(24, np.float32), False),
+        (lambda x, y: x * 1j, False),
+        (lambda x, y: x // y, False),
+    ],
+)
+def test_where_work_is_done(place, call, on_device):
+    x, y = device_arrays(A, B)
+    result = call(x, y)
+    assert (result.device == "cuda:0") == on_device
+    want = call(OzArray(A).to_device("cpu"), OzArray(B)) if not on_device else None
+    with np_ozaki.enabled(engine="cpu"):
+        want = call(OzArray(A), OzArray(B))
+    assert want.device == "cpu"
+    assert result.strides == want.strides
+    assert result.dtype == want.dtype
+    np.testing.assert_array_equal(data(result), want.copy_to_host())
+
+
+def test_views_ask_for_no_data(place):
+    (x,) = device_arrays(A)
+    x += 1
+    views = [
+        x.T,
+        x[3:],
+        x[..., None],
+        x.reshape(12, 48),
+        x.ravel(),
+        np.swapaxes(x, 0, 1),
+        np.broadcast_to(x, (2, 24, 24)),
+        x.squeeze(),
+        x.diagonal(),
+        np.split(x, 2)[1],
+        np.flip(x),
+        x.real,
+    ]
+    assert [np.shape(v) for v in views][3] == (12, 48)
+    assert np.zeros_like(x).shape == x.shape
+    assert not x._storage.on_host
+    assert transfers() == (1, 0)
+    x[0] = 5.0
+    views[1][0, 0] = -3.0
+    assert transfers() == (1, 0)
+    assert x[3, 0] == -3.0
+    assert transfers()[1] == 1  # of one entry
+    assert np_ozaki.stats().arrays.transfers["to host"].bytes == 8
+
+
+# ---- Coherence ----
+
+
+def test_writes_by_functions_are_seen_by_products(place):
+    x, eye = device_arrays(np.ones((4, 4)), np.eye(4))
+    assert_same_bits(data(x @ eye), np.ones((4, 4)))
+    view = x[1:3]
+    twin = np.ones((4, 4))
+    for write in (
+        lambda x, v: v.__setitem__(slice(None), 2.0),
+        lambda x, v: np.fill_diagonal(x, 5.0),
+        lambda x, v: np.copyto(v[0], np.arange(4.0)),
+        lambda x, v: np.put(x, [1, 2], [7.0, 8.0]),
+        lambda x, v: np.add.at(x, (0, [0, 0]), 1.0),
+        lambda x, v: np.multiply(v, 3.0, out=v),
+        lambda x, v: x.__imul__(0.5),
+        lambda x, v: np.place(x, np.eye(4) > 0, [-1.0]),
+        lambda x, v: np.putmask(x, np.eye(4) > 0, -2.0),
+        lambda x, v: np.put_along_axis(x, np.array([[0]] * 4), 6.0, axis=1),
+        lambda x, v: v.fill(0.25),
+        lambda x, v: x.sort(axis=0),
+        lambda x, v: np.cumsum(v, 0, None, v),
+        lambda x, v: x.partition(2),
+        lambda x, v: setattr(x, "flat", 1.0),
+        lambda x, v: setattr(v, "real", 4.0),
+        lambda x, v: np.nan_to_num(x, copy=False, nan=1.0),
+        lambda x, v: np.median(v, overwrite_input=True),
+        lambda x, v: x.T.__setitem__((0, slice(None)), 9.0),
+    ):
+        write(x, view)
+        write(twin, twin[1:3])
+        assert_same_bits(data(x @ eye), twin)
+
+
+def test_the_caller_changes_what_was_wrapped(place):
+    source = A.copy()
+    snapshot, shared = OzArray(source), OzArray(source, copy=False)
+    first = shared @ B
+    assert_same_bits(data(first), PRODUCT)
+    source[:] = C
+    assert_same_bits(data(snapshot @ B), PRODUCT)
+    assert_same_bits(data(shared @ B), np_ozaki.matmul(C, B, engine="cpu"))
+    shared *= 0.5
+    assert_same_bits(source, C * 0.5)
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="shares host memory"):
+        shared.to_device()
+
+
+def test_a_lent_ndarray_sees_later_writes(place):
+    (x,) = device_arrays(A)
+    lent = np.asarray(x)
+    assert not lent.flags.writeable
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        lent.flags.writeable = True
+    part = lent[2:]
+    del lent
+    x += 1.0  # on the host, as an ndarray of it is out
+    assert x.device == "cpu"
+    assert_same_bits(part, A[2:] + 1)
+    del part
+    gc.collect()
+    x.to_device()
+    x += 1.0
+    assert x.device == "cuda:0"
+    assert_same_bits(x.copy_to_host(), A + 1 + 1)
+
+
+def test_numpy_asarray_without_a_copy(place):
+    (x,) = device_arrays(A)
+    x += 0.0
+    with pytest.raises(ValueError, match="copy_to_host"):
+        np.asarray(x, copy=False)
+    assert transfers() == (1, 0)
+    host = np.array(x)
+    host[0] = 0.0
+    assert_same_bits(x.copy_to_host(), A)
+    assert np_ozaki.stats().arrays.conversions == 2
+    assert np.shares_memory(np.asarray(x, copy=False), np.asarray(x))
+
+
+def test_out_routes_as_without_it(place):
+    a, b, out = device_arrays(A, B, C)
+    assert np.matmul(a, b, out=out) is out
+    assert transfers() == (3, 0)
+    assert_same_bits(data(out), PRODUCT)
+    plain = np.empty((24, 24))
+    assert np.matmul(a, b, out=plain) is plain
+    assert_same_bits(plain, PRODUCT)
+    assert np_ozaki.matmul(a, b, out=out[::-1]).device == "cuda:0"
+    assert_same_bits(data(out)[::-1], PRODUCT)
+    shared = OzArray(plain, copy=False)
+    plain[:] = 0
+    assert np.matmul(a, b, out=shared) is shared
+    assert_same_bits(plain, PRODUCT)
+    assert np.matmul(a, b, out=a) is a  # overlaps an operand
+    assert_same_bits(data(a), PRODUCT)
+    frozen = OzArray(A).to_device()
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match=r"read-only|writeable"):
+        np.matmul(out, b, out=frozen)
+    with pytest.raises(ValueError, match="read-only"):
+        frozen += 1
+    with pytest.raises(ValueError, match="read-only"):
+        frozen[0] = 1
+
+
+# ---- Honest errors ----
+
+
+def test_integers_out_of_bounds(place):
+    (x,) = device_arrays(A)
+    for key in ([0, 24], np.array([-25]), (slice(None), [24])):
+        with pytest.raises(IndexError, match="out of bounds"):
+            x[key]
+
+
+def test_floating_point_errors_that_are_asked_for(place):
+    (x,) = device_arrays(np.zeros((2, 2)))
+    assert np.isnan((x / x).copy_to_host()).all()
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        x / x
+    caught = []
+    with np.errstate(call=lambda *args: caught.append(args), divide="call"):
+        assert (1 / x).device == "cpu"
+    assert caught
+
+
+@pytest.mark.parametrize("name", ["add", "eq", "matmul"])
+def test_shapes_that_do_not_fit(place, name):
+    x, y = device_arrays(A, np.ones((3, 5)))
+    with pytest.raises(ValueError, match=r"broadcast|equal length"):
+        getattr(operator, name)(x, y)
+    with pytest.raises(ValueError, match="broadcast"):
+        x[:] = y
+
+
+def test_no_room_on_the_device(twin):
+    twin.largest = A.nbytes - 1
+    a = OzArray(A)
+    result = a @ B
+    assert_same_bits(result.copy_to_host(), PRODUCT)
+    assert a.device == "cpu"
+    small = OzArray(A[:2]).to_device()
+    twin.largest = small.nbytes - 1
+    assert_same_bits((small + 1.0).copy_to_host(), A[:2] + 1)
+    assert_same_bits(small[[1, 0]].copy_to_host(), A[[1, 0]])
+    assert_same_bits(small.copy().copy_to_host(), A[:2])
+
+
+def test_strict_mode(place):
+    (x,) = device_arrays(A)
+    x += 0.0
+    with np_ozaki.strict():
+        for convert in (
+            lambda: np.asarray(x),
+            lambda: np.exp(x),
+            lambda: np.sum(x),
+            lambda: x // 2,
+            lambda: x.max(),
+            lambda: x[x > 0],
+        ):
+            with pytest.raises(np_ozaki.ConversionError, match="copy_to_host"):
+                convert()
+        assert x.copy_to_host().shape == A.shape
+        assert isinstance(x.tolist(), list)
+        assert float(x[0, 0]) == A[0, 0]
+        assert "OzArray" in repr(x)
+        with np_ozaki.strict(False):
+            np.asarray(x)
+    np.asarray(x)
+
+
+def test_strict_mode_without_a_device():
+    x = OzArray(A)
+    with np_ozaki.strict():
+        assert np.exp(x).shape == A.shape  # nothing crosses, nothing converts
+        with pytest.raises(TypeError, match=r"numpy\.asarray"):
+            np.asarray(x)
+        seen = []
+        other = threading.Thread(target=lambda: seen.append(np.asarray(x)))
+        other.start()
+        other.join()
+    assert len(seen) == 1  # of another context
+
+
+def test_devices_by_name(place):
+    x = OzArray(A)
+    assert x.device == "cpu"
+    assert x.to_device("cuda:0") is x
+    assert x.device == "cuda:0"
+    assert x.to_device("cpu").device == "cpu"
+    for wrong in ("gpu", "cuda:", "cuda:x", ""):
+        with pytest.raises(ValueError, match="device"):
+            x.to_device(wrong)
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="current device is 0"):
+        x.to_device("cuda:7")
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="dtype"):
+        OzArray(np.array(["text"])).to_device()
+
+
+def test_without_a_device():
+    x = OzArray(A)
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="GPU"):
+        x.to_device()
+    assert x.to_device("cpu") is x
+    assert not hasattr(x, "__cuda_array_interface__")
+    assert x.__dlpack_device__() == (1, 0)
+
+
+def test_another_current_device(twin):
+    (x,) = device_arrays(A)
+    x += 1.0
+    twin.current = 1
+    y = x + 1.0
+    assert x.device == "cuda:1"
+    assert_same_bits(y.copy_to_host(), A + 1 + 1)
+    x.__cuda_array_interface__  # noqa: B018 - the access is the export
+    twin.current = 0
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="device 1"):
+        x + 1.0
+
+
+# ---- Exports and imports ----
+
+
+def test_a_writable_export_keeps_no_copies(place):
+    (x,) = device_arrays(A)
+    interface = x.__cuda_array_interface__
+    assert interface["shape"] == A.shape
+    writer = x._device_view()
+    for value in (3.0, 4.0):
+        writer[0] = value
+        assert x[0, 0] == value
+        assert np.asarray(x)[0, 5] == value
+        assert (x @ np.eye(24)).copy_to_host()[0, 3] == value
+    np.negative(x[1:], out=x[1:])
+    np.put(x, [0], [8.0])  # on the host, and back
+    assert float(choice.to_host(x._device_view())[0, 0]) == 8.0
+    assert_same_bits(data(x)[1:], -A[1:])
+    x.to_device("cpu")
+    assert x.device == "cuda:0"
+
+
+def test_dlpack(place):
+    (x,) = device_arrays(A)
+    assert tuple(map(int, x.__dlpack_device__())) == (2, 0)
+    with pytest.raises(BufferError, match="copy"):
+        x.__dlpack__(dl_device=(1, 0), copy=False)
+    x.to_device("cpu")
+    there = np.from_dlpack(x)
+    assert x.__dlpack_device__() == (1, 0)
+    x += 1.0
+    assert_same_bits(there, A + 1)
+    assert_same_bits(data(x @ B), np_ozaki.matmul(A + 1, B, engine="cpu"))
+    with pytest.raises(np_ozaki.EngineUnavailableError):
+        x.to_device()  # someone else may write the host's memory
+
+
+def test_arrays_of_other_libraries(place):
+    (x,) = device_arrays(A)
+    theirs = x.copy()._device_view()
+    snapshot, shared = OzArray(theirs), OzArray(theirs, copy=False)
+    theirs[0] = 0.0
+    assert_same_bits(snapshot.copy_to_host(), A)
+    assert (shared.copy_to_host()[0] == 0).all()
+    shared[1] = 1.0
+    assert (choice.to_host(theirs)[1] == 1).all()
+    backwards = OzArray(theirs[::-1, 1:], copy=False)
+    assert_same_bits(backwards.copy_to_host(), choice.to_host(theirs)[::-1, 1:])
+    for result in (x + theirs, theirs + x, x @ theirs, theirs @ x, np.add(theirs, x)):
+        assert type(result) is OzArray
+        assert result.device == "cuda:0"
+    assert_same_bits(data(snapshot @ theirs), data(snapshot @ shared))
+
+
+class OnlyDLPack:
+    """What speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_from_the_host():
+    source = A.copy()
+    snapshot = OzArray(OnlyDLPack(source))
+    shared = OzArray(OnlyDLPack(source), copy=False)
+    source[0] = 1.0
+    assert_same_bits(snapshot.copy_to_host(), A)
+    assert (np.asarray(shared)[0] == 1.0).all()
+
+
+def test_pickles_carry_the_data(place):
+    (x,) = device_arrays(A)
+    x += 1
+    twin = pickle.loads(pickle.dumps(x[2:]))
+    assert type(twin) is OzArray
+    assert_same_bits(twin.copy_to_host(), A[2:] + 1)
+    twin[0] = 0
+    assert x[2, 0] != 0
+
+
+def test_threads_share_one_copy(place):
+    x = OzArray(A)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(x @ B)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    for result in results:
+        assert_same_bits(data(result), PRODUCT)
+    assert transfers()[0] == 1 + 8  # x once, B by each
+
+
+def test_scopes_choose_the_engine(place):
+    (x,) = device_arrays(A)
+    with np_ozaki.enabled(engine="cpu"):
+        result = x @ B
+    assert result.device == "cpu"
+    assert_same_bits(result.copy_to_host(), PRODUCT)
+    assert np_ozaki.last_call().engine == "cpu"
+    with np_ozaki.enabled(engine="native", min_flops=0):
+        assert (x @ B).shape == A.shape
+    assert np_ozaki.last_call().engine == "native"
