@@ -77,14 +77,19 @@ def _take(x: Core, key: Any) -> Any:
     length = x._view.shape[axis]
     if index.size and not -length <= index.min() <= index.max() < length:
         return NotImplemented  # NumPy's own error
-    # As NumPy lays it out: the axes of the index first in memory.
+    # As NumPy lays it out: the axes of the index first in memory, then the others in
+    # the order of x.
     first = np.moveaxis(x._view, axis, 0)
-    host = np.empty(index.shape + first.shape[1:], first.dtype)
+    rest = sorted(range(1, first.ndim), key=lambda i: -abs(first.strides[i]))
+    lengths = [first.shape[i] for i in rest]
+    host = np.empty((*index.shape, *lengths), first.dtype)
+    places = [rest.index(i) + index.ndim for i in range(1, first.ndim)]
+    host = host.transpose(*range(index.ndim), *places)
     axes = range(axis, axis + index.ndim)
     try:
         taken, target = new_on_device(type(x), host)
-        places = borrow(np.where(index < 0, index + length, index).astype(np.int64))
-        target[...] = x._see(first)._device_view()[places]
+        chosen = borrow(np.where(index < 0, index + length, index).astype(np.int64))
+        target[...] = x._see(first)._device_view()[chosen]
     except MemoryError:
         return NotImplemented
     taken._storage.device_written()

@@ -598,20 +598,25 @@ class OzArray(Core):
         return sorted(theirs.union(object.__dir__(self)))
 
     # Products ----------------------------------------------------------------------
+    # Annotated as arrays, as NumPy annotates its own: two vectors give a scalar.
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: Any, /) -> OzArray:
         """Return the product, on the engine unless `other` wants to answer."""
+        result: OzArray
         if type(other) in {OzArray, np.ndarray}:
-            return products.matmul(OzArray, self, other)
-        if _has_priority(other):
-            return wrap(self._read_unasked("matmul") @ other)
-        if getattr(other, "__array_ufunc__", 0) is None:
+            result = products.matmul(OzArray, self, other)
+        elif _has_priority(other):
+            result = wrap(self._read_unasked("matmul") @ other)
+        elif getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
-        return np.matmul(self, other)
+        else:
+            result = np.matmul(self, other)
+        return result
 
-    def __rmatmul__(self, other: Any) -> Any:
+    def __rmatmul__(self, other: Any, /) -> OzArray:
         """Return the reflected product on the engine."""
-        return np.matmul(other, self)
+        result: OzArray = np.matmul(other, self)
+        return result
 
     def __imatmul__(self, other: Any) -> OzArray:
         """Replace the entries by those of the product, on the engine."""

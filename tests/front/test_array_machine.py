@@ -308,7 +308,8 @@ class Story(RuleBasedStateMachine):
     @rule(place=places)
     def stranger_writes(self, place):
         writer, twin = self.writers[place % len(self.writers)]
-        writer[:1] = twin[:1] = place / 3
+        part = slice(1) if twin.ndim else ...
+        writer[part] = twin[part] = place / 3
 
     @invariant()
     def every_side_is_the_twin(self):
