@@ -11,6 +11,7 @@ __all__ = [
     "CheckError",
     "EngineUnavailableError",
     "HookUnavailableError",
+    "MissingPackageError",
     "OperandTypeError",
     "OptionError",
     "OzakiError",
@@ -111,6 +112,10 @@ class EngineUnavailableError(OzakiError, RuntimeError):
 
 class HookUnavailableError(OzakiError, RuntimeError):
     """NumPy's own loops cannot be hooked in this interpreter."""
+
+
+class MissingPackageError(OzakiError, ImportError):
+    """A part of np_ozaki was asked for that needs a package which is not installed."""
 
 
 class OzakiWarning(UserWarning):
