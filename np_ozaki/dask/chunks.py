@@ -69,7 +69,8 @@ def _numel(x: OzArray, **kwargs: Any) -> Any:
 def _sizeof(x: OzArray) -> int:
     """Return the bytes that x takes, without asking for them: they may be on a GPU."""
     lengths = zip(x.shape, x.strides, strict=True)
-    return math.prod((n for n, stride in lengths if stride), start=x.dtype.itemsize)
+    stored = (n for n, stride in lengths if stride or not n)
+    return math.prod(stored, start=x.dtype.itemsize)
 
 
 def _to_numpy(x: OzArray, **kwargs: Any) -> NDArray[Any]:
