@@ -19,12 +19,11 @@ from dask.array.dispatch import (
     nannumel_lookup,
     numel_lookup,
     percentile_lookup,
-    take_lookup,
     tensordot_lookup,
     to_numpy_dispatch,
 )
+from dask.base import normalize_token
 from dask.sizeof import sizeof
-from dask.tokenize import normalize_token
 from numpy.typing import NDArray
 
 from np_ozaki.array import OzArray
@@ -49,7 +48,6 @@ def register() -> None:
         numel_lookup: _numel,
         percentile_lookup: percentile_lookup.dispatch(np.ndarray),
         sizeof: _sizeof,
-        take_lookup: np.take,
         tensordot_lookup: np.tensordot,
         to_numpy_dispatch: _to_numpy,
     }.items():

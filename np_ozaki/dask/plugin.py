@@ -21,6 +21,9 @@ from np_ozaki.scope import enabled
 
 __all__ = ["EnablePlugin"]
 
+_here: set[int] = set()
+"""Workers of this process that have the plugin."""
+
 
 class EnablePlugin(WorkerPlugin):  # type: ignore[misc] # distributed's, unseen by mypy
     """Enable np_ozaki on every worker of a cluster, those to come included.
@@ -89,8 +92,9 @@ class EnablePlugin(WorkerPlugin):  # type: ignore[misc] # distributed's, unseen 
                 device = _number(worker.name) % choice.device_count()
                 for executor in _task_threads(worker):
                     stack.enter_context(_on_device(executor, device))
+            stack.callback(_here.discard, id(worker))
+            _here.add(id(worker))
             self._entered[id(worker)] = stack.pop_all()
-        dask_serialize.register(OzArray, _serialize)
 
     def teardown(self, worker: Worker) -> None:
         """Leave the scope and the device.
@@ -138,15 +142,16 @@ def _call_on(
         return function(*args, **kwargs)
 
 
-# Chunks on the wire.  Without this they are pickled, with more copies on the way.  Who
-# imports this module can read them; only workers write them, where all others have the
-# plugin, too: a client's message to workers that never heard of it is still a pickle.
+# Chunks on the wire.  Without this they are pickled, with more copies on the way.  Only
+# who imported this module can read them.  All workers have when one has the plugin, but
+# a client may talk to workers that never heard of it, and goes on to pickle.
 
 
 def _serialize(x: OzArray) -> tuple[dict[str, Any], list[Any]]:
-    host = np.asarray(x)
+    if not _here:
+        raise NotImplementedError
     parts: tuple[dict[str, Any], list[Any]]
-    parts = dask_serialize.dispatch(np.ndarray)(host)
+    parts = dask_serialize.dispatch(np.ndarray)(np.asarray(x))
     return parts
 
 
@@ -154,4 +159,5 @@ def _deserialize(header: dict[str, Any], frames: list[Any]) -> OzArray:
     return OzArray(dask_deserialize.dispatch(np.ndarray)(header, frames))
 
 
+dask_serialize.register(OzArray, _serialize)
 dask_deserialize.register(OzArray, _deserialize)

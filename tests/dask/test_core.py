@@ -14,7 +14,7 @@ from chunked import (
     oz,
     plain,
 )
-from dask.array.utils import assert_eq, asanyarray_safe
+from dask.array.utils import asanyarray_safe, assert_eq
 from dask.base import tokenize
 from dask.sizeof import sizeof
 
@@ -141,7 +141,7 @@ def test_view_in_columns():
 
 
 def test_view_that_does_not_fit():
-    with pytest.raises(ValueError, match="integer|multiple"):
+    with pytest.raises(ValueError, match=r"integer|multiple"):
         oz(np.arange(9, dtype="i1"), 3).view("i4")
 
 
@@ -179,9 +179,7 @@ WRITES = {
         (slice(1, 3), slice(2, 5)), OzArray(np.ones((2, 3)))
     ),
     "from itself": lambda x: x.__setitem__((0, slice(None)), x[-2, :]),
-    "reversed": lambda x: x.__setitem__(
-        (slice(3, 5), slice(5, 1, -2)), -x[:2, 4:1:-2]
-    ),
+    "reversed": lambda x: x.__setitem__((slice(3, 5), slice(5, 1, -2)), -x[:2, 4:1:-2]),
     "dask index": lambda x: x.__setitem__(
         (slice(None), da.from_array([0, 2], chunks=2)), x[:, :2]
     ),
@@ -348,9 +346,7 @@ def test_token_of_every_kind(values):
 def test_a_matrix_and_its_transpose_are_told_apart():
     x = OzArray(SQUARE)
     a, b = da.from_array(x, chunks=12), da.from_array(x.T, chunks=12)
-    assert_same_bits(
-        np.asarray((a @ b).compute()), np_ozaki.matmul(SQUARE, SQUARE.T)
-    )
+    assert_same_bits(np.asarray((a @ b).compute()), np_ozaki.matmul(SQUARE, SQUARE.T))
 
 
 def test_sizeof():
