@@ -2,10 +2,12 @@
 
 import contextlib
 import importlib
+import subprocess
 import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from distributed.protocol import (  # noqa: E402 - after the skip
 
 from np_ozaki.dask import EnablePlugin  # noqa: E402
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "dask_product.py"
 OPTIONS = {"engine": "cpu", "min_flops": 0}
 QUIET = {"dashboard_address": ":0", "silence_logs": 50}
 
@@ -283,6 +286,17 @@ def test_workers_that_never_heard_of_it():
         )
         product = oz(SQUARE, 6) @ oz(SQUARE, 6)
         assert_values(client.compute(product).result(), product.compute())
+
+
+@pytest.mark.slow
+def test_example():
+    sizes = "--size=512 --rows=64 --columns=16".split()
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *sizes], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert "have the same bits: True" in done.stdout
+    assert "'native': 0" in done.stdout
 
 
 # ---- Without distributed ----
