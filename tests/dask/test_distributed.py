@@ -110,23 +110,27 @@ def fake_worker(name=0):
     )
 
 
+def current_device():
+    return getattr(threading.current_thread(), "device", 0)
+
+
+@contextlib.contextmanager
+def on_device(index):
+    thread, before = threading.current_thread(), current_device()
+    thread.device = index
+    yield
+    thread.device = before
+
+
 @pytest.fixture
 def three_devices(monkeypatch):
     """Pretend that there are three devices, current ones being of each thread."""
-    current = threading.local()
-
-    @contextlib.contextmanager
-    def on_device(index):
-        before, current.index = getattr(current, "index", 0), index
-        yield
-        current.index = before
-
     monkeypatch.setattr(choice, "resolve", lambda options: "cuda")
     monkeypatch.setattr(choice, "device_count", lambda: 3)
     monkeypatch.setattr(choice, "on_device", on_device)
-    return lambda: getattr(current, "index", 0)
 
 
+@pytest.mark.usefixtures("three_devices")
 @pytest.mark.parametrize(
     ("name", "device"),
     [
@@ -141,22 +145,32 @@ def three_devices(monkeypatch):
         (None, 0),
     ],
 )
-def test_tasks_run_on_the_device_of_the_worker(three_devices, name, device):
+def test_tasks_run_on_the_device_of_the_worker(name, device):
     worker, plugin = fake_worker(name), EnablePlugin(**OPTIONS)
     plugin.setup(worker)
     for key, pool in worker.executors.items():
-        seen = {pool.submit(three_devices).result() for _ in range(5)}
+        seen = {pool.submit(current_device).result() for _ in range(5)}
         assert seen == {0 if key == "offload" else device}
     assert (
         worker.executors["default"].submit(max, [1, 3], key=lambda x: -x).result() == 1
     )
     plugin.teardown(worker)
     for pool in worker.executors.values():
-        assert pool.submit(three_devices).result() == 0
+        assert pool.submit(current_device).result() == 0
         pool.shutdown()
 
 
-def test_two_workers_of_one_plugin(three_devices):
+@pytest.mark.usefixtures("three_devices")
+def test_devices_of_a_cluster():
+    with cluster(2, processes=False) as client:
+        client.register_plugin(EnablePlugin(**OPTIONS))
+        for address, worker in client.scheduler_info()["workers"].items():
+            task = client.submit(current_device, workers=[address], pure=False)
+            assert task.result() == worker["name"]
+
+
+@pytest.mark.usefixtures("three_devices")
+def test_two_workers_of_one_plugin():
     plugin, workers = EnablePlugin(**OPTIONS), [fake_worker(1), fake_worker(2)]
     for worker in workers:
         plugin.setup(worker)
@@ -164,7 +178,7 @@ def test_two_workers_of_one_plugin(three_devices):
     plugin.teardown(workers[0])
     plugin.teardown(workers[0])
     assert len(context.live_scopes()) == 1
-    assert workers[1].executors["default"].submit(three_devices).result() == 2
+    assert workers[1].executors["default"].submit(current_device).result() == 2
     plugin.teardown(workers[1])
     assert not context.live_scopes()
     for worker in workers:
@@ -172,7 +186,8 @@ def test_two_workers_of_one_plugin(three_devices):
             pool.shutdown()
 
 
-def test_a_setup_that_fails_leaves_nothing(three_devices, monkeypatch):
+@pytest.mark.usefixtures("three_devices")
+def test_a_setup_that_fails_leaves_nothing(monkeypatch):
     def broken():
         raise RuntimeError("no devices")
 
@@ -231,6 +246,14 @@ def test_wire(name, serializer):
         assert x[0, 0] == SQUARE[0, 0]
 
 
+def test_clients_of_other_clusters_pickle():
+    worker, plugin = fake_worker(), EnablePlugin(**OPTIONS)
+    plugin.setup(worker)
+    plugin.teardown(worker)
+    header, _ = serialize(OzArray(SQUARE))
+    assert header["serializer"] == "pickle"
+
+
 @pytest.mark.parametrize("serializer", ["dask"], indirect=True)
 def test_bytes_are_sent_as_they_lie(serializer):
     x = OzArray(SQUARE)
@@ -286,6 +309,35 @@ def test_workers_that_never_heard_of_it():
         )
         product = oz(SQUARE, 6) @ oz(SQUARE, 6)
         assert_values(client.compute(product).result(), product.compute())
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_devices():
+    x = np.random.default_rng(7).standard_normal((300, 200))
+
+    def current():
+        from np_ozaki.engines import choice
+
+        return choice.device_memory().device(), choice.device_count()
+
+    def product(y):
+        return np.asarray(OzArray(y) @ y.T), np_ozaki.last_call().engine
+
+    with cluster(3, processes=True) as client:
+        client.register_plugin(EnablePlugin(engine="cuda", min_flops=0))
+        for address, worker in client.scheduler_info()["workers"].items():
+            where = {"workers": [address], "pure": False}
+            device, count = client.submit(current, **where).result()
+            assert device == worker["name"] % count
+            result, engine = client.submit(product, x, **where).result()
+            assert engine == "cuda"
+            assert_same_bits(result, np_ozaki.matmul(x, x.T, engine="cpu"))
+        client.unregister_worker_plugin(EnablePlugin.name)
+        assert all(
+            client.submit(current, workers=[address], pure=False).result()[0] == 0
+            for address in client.scheduler_info()["workers"]
+        )
 
 
 @pytest.mark.slow
