@@ -795,6 +795,11 @@ FAULTS = {
         'if key != "offload"',
         "if True",
     ),
+    "dask: distributed's own threads get no device": (
+        "dask/plugin.py",
+        "threads = (TaskThreads, ThreadPoolExecutor)",
+        "threads = (ThreadPoolExecutor,)",
+    ),
     "dask: the device stays": (
         "dask/plugin.py",
         "del executor.submit",

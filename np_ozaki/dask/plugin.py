@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from distributed import Worker, WorkerPlugin
 from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.threadpoolexecutor import ThreadPoolExecutor as TaskThreads
 
 from np_ozaki.array import OzArray
 from np_ozaki.config import config
@@ -119,7 +120,9 @@ def _number(name: object) -> int:
 def _task_threads(worker: Worker) -> list[Executor]:
     """Return the worker's own pools of threads; "offload" belongs to the process."""
     pools = {id(x): x for key, x in worker.executors.items() if key != "offload"}
-    return [pool for pool in pools.values() if isinstance(pool, ThreadPoolExecutor)]
+    # distributed's own pools are no subclass of Python's.
+    threads = (TaskThreads, ThreadPoolExecutor)
+    return [pool for pool in pools.values() if isinstance(pool, threads)]
 
 
 @contextlib.contextmanager
