@@ -12,6 +12,7 @@ __all__ = [
     "ConversionError",
     "EngineUnavailableError",
     "HookUnavailableError",
+    "MissingPackageError",
     "OperandTypeError",
     "OptionError",
     "OzakiError",
@@ -116,6 +117,10 @@ class EngineUnavailableError(OzakiError, RuntimeError):
 
 class HookUnavailableError(OzakiError, RuntimeError):
     """NumPy's own loops cannot be hooked in this interpreter."""
+
+
+class MissingPackageError(OzakiError, ImportError):
+    """A part of np_ozaki was asked for that needs a package which is not installed."""
 
 
 class OzakiWarning(UserWarning):

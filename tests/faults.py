@@ -740,11 +740,93 @@ FAULTS = {
         "    cuda_engine.cache_clear()\n",
         "",
     ),
+    "dask: registered twice": (
+        "dask/chunks.py",
+        "if not is_valid_chunk_type(OzArray):",
+        "if True:",
+    ),
+    "dask: no percentiles": (
+        "dask/chunks.py",
+        "        percentile_lookup: percentile_lookup.dispatch(np.ndarray),\n",
+        "",
+    ),
+    "dask: counts are ndarrays": (
+        "dask/chunks.py",
+        "OzArray(count) if",
+        "count if",
+    ),
+    "dask: repeated bytes count": (
+        "dask/chunks.py",
+        "if stride or not n)",
+        "if True)",
+    ),
+    "dask: nothing takes room": (
+        "dask/chunks.py",
+        "if stride or not n)",
+        "if stride)",
+    ),
+    "dask: unwrapped chunks are views": (
+        "dask/chunks.py",
+        "np.array(x, **kwargs)",
+        "np.asarray(x, **kwargs)",
+    ),
+    "dask: token of the memory": (
+        "dask/chunks.py",
+        "np.ascontiguousarray(x)",
+        "np.asarray(x)",
+    ),
+    "dask: token of an ndarray": (
+        "dask/chunks.py",
+        'return "OzArray", normalize_token(np.ascontiguousarray(x)), x.shape',
+        "return normalize_token(np.ascontiguousarray(x))",
+    ),
+    "dask: scope of the worker's own thread": (
+        "dask/plugin.py",
+        '"local": False',
+        '"local": True',
+    ),
+    "dask: a port is a number of a worker": (
+        "dask/plugin.py",
+        ' and "://" not in str(name)',
+        "",
+    ),
+    "dask: the process's pool gets a device": (
+        "dask/plugin.py",
+        'if key != "offload"',
+        "if True",
+    ),
+    "dask: distributed's own threads get no device": (
+        "dask/plugin.py",
+        "threads = (TaskThreads, ThreadPoolExecutor)",
+        "threads = (ThreadPoolExecutor,)",
+    ),
+    "dask: the device stays": (
+        "dask/plugin.py",
+        "del executor.submit",
+        "pass",
+    ),
+    "dask: a setup that fails leaves its scope": (
+        "dask/plugin.py",
+        "stack.enter_context(enabled(**self._options))",
+        "enabled(**self._options).__enter__()",
+    ),
+    "dask: clients send what not all workers read": (
+        "dask/plugin.py",
+        "if not _here:",
+        "if False:",
+    ),
+    "dask: a worker that left still counts": (
+        "dask/plugin.py",
+        "            stack.callback(_here.discard, id(worker))\n",
+        "",
+    ),
 }
 
 
 def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
+    if name.startswith("dask"):
+        return (*QUICK, "tests/dask")
     if "checksum: " in name:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):

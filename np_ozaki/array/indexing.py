@@ -40,7 +40,10 @@ def get(x: Core, key: Any) -> Any:
     if _is_basic(key) or view.dtype.names is not None:
         key = unwrap(key)
         found = view[key]
-        if type(found) is np.ndarray and np.may_share_memory(found, view):
+        # An entry may be an array, of Python objects.
+        if type(found) is np.ndarray and (
+            not view.dtype.hasobject or np.may_share_memory(found, view)
+        ):
             return x._see(found)
         if x._storage.on_host or not x._fits_device:
             x._read()

@@ -56,7 +56,7 @@ def call(x: Core, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return getattr(data, name)(*unwrap(args), **unwrap(kwargs))
     if name in _VIEWS:
         found = getattr(x._view, name)(*unwrap(args), **unwrap(kwargs))
-        if type(found) is np.ndarray and np.may_share_memory(found, x._view):
+        if type(found) is np.ndarray:
             return x._see(found)
         if isinstance(found, np.ndarray):
             # Another class: it gets what `numpy.asarray` gives.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,10 +27,12 @@ __all__ = [
     "cpu_engine",
     "cuda_engine",
     "cuda_unavailable",
+    "device_count",
     "device_memory",
     "engine_states",
     "is_device_array",
     "needed_memory",
+    "on_device",
     "resolve",
     "to_host",
 ]
@@ -119,6 +122,34 @@ def needed_memory() -> DeviceMemory:
             )
         )
     return memory
+
+
+def device_count() -> int:
+    """Return the number of GPUs that this process sees.
+
+    Returns
+    -------
+    int
+        0 where the CUDA engine cannot run.
+    """
+    return 0 if cuda_unavailable() is not None else int(_cuda_device().device_count())
+
+
+def on_device(index: int) -> AbstractContextManager[Any]:
+    """Return a context in which a GPU is the current one of the calling thread.
+
+    Parameters
+    ----------
+    index : int
+        Below `device_count`.
+
+    Returns
+    -------
+    context manager
+        Restores the device that was current before.
+    """
+    context: AbstractContextManager[Any] = _cuda_device().on_device(index)
+    return context
 
 
 def engine_states() -> dict[str, str]:

@@ -22,7 +22,13 @@ from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.errors import OperandTypeError, refusal
 
-__all__ = ["CupyDevice", "as_device_array", "unavailable"]
+__all__ = [
+    "CupyDevice",
+    "as_device_array",
+    "device_count",
+    "on_device",
+    "unavailable",
+]
 
 OPTIONS: tuple[str, ...] = ("--std=c++17",)
 """Flags of NVRTC; CuPy adds the architecture of the current device.  CuPy keeps the
@@ -73,6 +79,33 @@ def unavailable() -> str | None:
             f"come with {OLDEST_CAPABILITY / 10}"
         )
     return None
+
+
+def device_count() -> int:
+    """Return the number of devices that this process sees.
+
+    Returns
+    -------
+    int
+        At least 1 where `unavailable` says None.
+    """
+    return int(runtime.getDeviceCount())
+
+
+def on_device(index: int) -> cupy.cuda.Device:
+    """Return a context in which a device is the current one of the calling thread.
+
+    Parameters
+    ----------
+    index : int
+        Below `device_count`.
+
+    Returns
+    -------
+    cupy.cuda.Device
+        Restores the device that was current before.
+    """
+    return cupy.cuda.Device(index)
 
 
 def as_device_array(x: Any) -> cupy.ndarray:
