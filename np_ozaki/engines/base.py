@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
+from np_ozaki.engines.prepared import UNPREPARED, Pair
 
 __all__ = ["Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
 
@@ -165,19 +165,6 @@ class Engine(Protocol):
         "legacy", whose C' is defined modulo P only.  What is made of A or B alone is
         looked for in its `prepared`, and kept there.
         """
-        ...
-
-    def prepare(
-        self,
-        x: Array,
-        scheme: Scheme,
-        prepared: Prepared,
-        *,
-        left: bool,
-        certified: bool,
-        workspace_bytes: int | None = None,
-    ) -> None:
-        """Make and keep what later products of this scheme ask of A (left) or B."""
         ...
 
     def cut(

@@ -30,7 +30,7 @@ from np_ozaki.engines.cpu_residues import residue_planes
 from np_ozaki.engines.cpu_stages import CpuStages
 from np_ozaki.engines.cpu_units import line_units, sample
 from np_ozaki.engines.parallel import of_batch, ranges
-from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
+from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.engines.residue_system import (
     EXACT_K_BLOCK,
     ResidueSystem,
@@ -99,7 +99,7 @@ def _ready_part(ready: _Ready, part: slice) -> _Ready:
 
 
 def _is_small(a: Array, b: Array) -> bool:
-    return (a.shape[1] + b.shape[2]) * a.shape[2] <= _SMALL
+    return bool((a.shape[1] + b.shape[2]) * a.shape[2] <= _SMALL)
 
 
 def _system(scheme: Scheme, k: int) -> ResidueSystem:
@@ -259,37 +259,6 @@ class CpuEngine(CpuStages):
         tiles = _tiles(size, system, min(wanted, limit))
         count = num_tiles(size, tiles)
         return Cut(system.num_planes, count, tiles.workspace_bytes)
-
-    def prepare(
-        self,
-        x: Array,
-        scheme: Scheme,
-        prepared: Prepared,
-        *,
-        left: bool,
-        certified: bool,
-        workspace_bytes: int | None = None,
-    ) -> None:
-        """Make and keep all that later products ask of one operand.
-
-        Parameters
-        ----------
-        x : (batch, m, k) or (batch, k, n) ndarray of float64
-            A or B, any strides; none of its sizes 0.
-        scheme : Scheme
-            Moduli, scaling, shift of those products.
-        prepared : Prepared
-            Where it is kept.
-        left : bool
-            Whether `x` is A.
-        certified : bool
-            Whether they will have certificates.
-        workspace_bytes : int, optional
-            As for `matmul`.
-        """
-        limit = workspace_bytes or workspace.DEFAULT_BYTES
-        with np.errstate(all="ignore"), hooks.unrouted():
-            self._kept(x, scheme, prepared, limit, left=left, certified=certified)
 
     def missing_bits(
         self, a: Array, b: Array, scheme: Scheme, target: Target
@@ -480,28 +449,22 @@ class CpuEngine(CpuStages):
         """Return what is kept of both operands, made now where it is not."""
         if prepared == UNPREPARED or _is_small(a, b):
             return None, None
+        system = _system(scheme, a.shape[2])
         left, right = (
             None
             if kept is None
-            else self._kept(x, scheme, kept, limit, left=left, certified=certified)
+            else operand(
+                self,
+                x,
+                scheme,
+                system,
+                keeper_of(x, kept, limit, left=left),
+                left=left,
+                certified=certified,
+            )
             for x, kept, left in zip((a, b), prepared, (True, False), strict=True)
         )
         return left, right
-
-    def _kept(
-        self,
-        x: Array,
-        scheme: Scheme,
-        prepared: Prepared,
-        limit: int,
-        *,
-        left: bool,
-        certified: bool,
-    ) -> CpuOperand:
-        """Return what is kept of one operand, made now where it is not."""
-        keeper = keeper_of(x, prepared, limit, left=left)
-        system = _system(scheme, x.shape[2 if left else 1])
-        return operand(self, x, scheme, system, keeper, left=left, certified=certified)
 
     def _finite(self, x: Array, axis: int) -> tuple[Lines, Array, bool]:
         """Return the lines of `x` with 0 for NaN and Inf, their magnitudes, if any."""

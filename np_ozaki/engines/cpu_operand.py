@@ -12,16 +12,13 @@ from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu_certificate import Side, first_look_facts, side, split
 from np_ozaki.engines.cpu_exponents import Exponents, Lines, magnitudes
 from np_ozaki.engines.cpu_stages import CpuStages
-from np_ozaki.engines.prepared import HOST, Keeper, Prepared
+from np_ozaki.engines.prepared import HOST, NO_KEEPER, Keeper, Prepared
 from np_ozaki.engines.residue_system import ResidueSystem
 
-__all__ = ["NOT_KEPT", "CpuOperand", "Scaled", "finite_lines", "keeper_of", "operand"]
+__all__ = ["CpuOperand", "Scaled", "finite_lines", "keeper_of", "operand"]
 
 Array = NDArray[np.float64]
 _T = TypeVar("_T", np.float64, np.int64)
-
-NOT_KEPT = Keeper(None, HOST, 0)
-"""For operands that nobody keeps anything of."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,7 @@ def operand(
     x: Array,
     scheme: Scheme,
     system: ResidueSystem,
-    keeper: Keeper = NOT_KEPT,
+    keeper: Keeper = NO_KEEPER,
     *,
     left: bool,
     certified: bool = False,

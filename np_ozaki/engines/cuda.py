@@ -8,6 +8,7 @@ and `cuda_copies`.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,15 +24,26 @@ from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_lines import Facts, Operands
-from np_ozaki.engines.cuda_stages import Stages
+from np_ozaki.engines.cuda_stages import Stages, gained
 from np_ozaki.engines.parallel import of_batch, ranges
+from np_ozaki.engines.prepared import (
+    NO_KEEPER,
+    UNPREPARED,
+    Keeper,
+    Pair,
+    Prepared,
+    drop_prepared,
+)
 from np_ozaki.errors import WorkspaceError, refusal
-from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles
+from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles, padded
 
 __all__ = ["CudaEngine"]
 
 _LEAST_BUDGET = 1 << 22
 """Workspace below which a product that finds no memory gives up."""
+
+_FACT_BYTES = 32
+"""Of one line."""
 
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
@@ -41,7 +53,8 @@ _OVERFLOW, _INVALID = 1, 2
 class _Job:
     """A product or a part of its batch, and how it is to be multiplied.
 
-    Operands, results and line shifts are those of the contract, or of C^T = B^T A^T.
+    Operands, results, line shifts and keepers are those of the contract, or of
+    C^T = B^T A^T.
     """
 
     a: Any
@@ -52,6 +65,7 @@ class _Job:
     scheme: Scheme
     target: Target | None
     check: bool
+    keepers: tuple[Keeper, Keeper]
     is_turned: bool = False
 
     @property
@@ -74,6 +88,7 @@ class _Job:
             low=low,
             line_shifts=shifts,
             scheme=scheme,
+            keepers=self.keepers[::-1],
             is_turned=not self.is_turned,
         )
 
@@ -89,6 +104,10 @@ class _Job:
             out=self.out[part],
             low=None if self.low is None else self.low[part],
             line_shifts=shifts,
+            keepers=(
+                _keeper_of_part(self.keepers[0], self.a, part),
+                _keeper_of_part(self.keepers[1], self.b, part),
+            ),
         )
 
     def with_whole_batches(self) -> _Job:
@@ -96,6 +115,10 @@ class _Job:
         batch = self.out.shape[0]
         a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (self.a, self.b))
         return replace(self, a=a, b=b)
+
+
+def _keeper_of_part(keeper: Keeper, x: Any, part: slice) -> Keeper:
+    return keeper.of(part.start, part.stop) if x.shape[0] > 1 else keeper
 
 
 class CudaEngine(Stages):
@@ -138,16 +161,14 @@ class CudaEngine(Stages):
 
     # What is known of operands ---------------------------------------------------
 
-    def samples(
-        self, a: Any, b: Any
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def samples(self, *operands: Any) -> list[NDArray[np.float64]]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        parts = cpu_units.sample(a), cpu_units.sample(b)
+        parts = [cpu_units.sample(x) for x in operands]
         # One copy: the host waits for it, and has nothing queued behind it.
         words = self.device.fetch(np.concatenate([x.reshape(-1) for x in parts]))
-        both = np.split(words, [parts[0].size])
-        left, right = (x.reshape(y.shape) for x, y in zip(both, parts, strict=True))
-        return left, right
+        ends = np.cumsum([x.size for x in parts])[:-1]
+        found = np.split(words, ends)
+        return [x.reshape(y.shape) for x, y in zip(found, parts, strict=True)]
 
     def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
         """Return mu or nu of scaling "norm".
@@ -265,6 +286,7 @@ class CudaEngine(Stages):
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Any = None,
         check: bool = False,
+        prepared: Pair = UNPREPARED,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -289,6 +311,9 @@ class CudaEngine(Stages):
         check : bool, optional
             Hold C' to checksums, each matrix as a whole; waits for the product.  Not
             for scaling "legacy".
+        prepared : tuple of Prepared or None, optional
+            Of A and of B: what is made of lines on the device is looked for there, and
+            kept for products on the same stream.
 
         Returns
         -------
@@ -308,7 +333,12 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        job = _Job(a, b, out, low, line_shifts, scheme, certify, check)
+        limit = workspace_bytes or self.device.default_workspace()
+        keepers = (
+            self._keeper(a, prepared[0], limit, left=True),
+            self._keeper(b, prepared[1], limit, left=False),
+        )
+        job = _Job(a, b, out, low, line_shifts, scheme, certify, check, keepers)
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
             job = job.turned()
@@ -318,11 +348,24 @@ class CudaEngine(Stages):
         outcome = self._within_memory(job, workspace_bytes)
         if outcome.missing_bits is None or certify is None:
             return outcome
-        budget = workspace_bytes or self.device.default_workspace()
         short = self._missing_bits(
-            job.a, job.b, outcome.missing_bits, job.scheme, certify, budget
+            job.a, job.b, outcome.missing_bits, job.scheme, certify, limit
         )
         return replace(outcome, missing_bits=short)
+
+    def _keeper(
+        self, x: Any, prepared: Prepared | None, limit: int, *, left: bool
+    ) -> Keeper:
+        """Return where to keep what is made of A (left) or B."""
+        if prepared is None or self.device.is_host(x):
+            return NO_KEEPER
+        stream = self.device.stream()
+        if stream is None:
+            return NO_KEEPER
+        place = self.device.place()
+        return Keeper(
+            prepared, place, limit, "cuda", place, stream, left, x.shape, x.strides
+        )
 
     def _within_memory(self, job: _Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for, trying smaller ones."""
@@ -344,7 +387,11 @@ class CudaEngine(Stages):
                 # What the failed try holds is free only when its frames are.
                 traceback.clear_frames(error.__traceback__)
                 message = str(error)
+            dropped = drop_prepared(device.place())
             device.free()
+            if dropped:
+                job = replace(job, keepers=(NO_KEEPER, NO_KEEPER))
+                continue
             if budget <= _LEAST_BUDGET:
                 raise WorkspaceError(
                     refusal(
@@ -491,20 +538,28 @@ class CudaEngine(Stages):
         budget: int,
     ) -> NDArray[np.int64]:
         """Return the bits that each matrix misses; doubtful ones by a second look."""
-        device = self.device
         short = first.copy()
         for index in np.flatnonzero(first):
             x, y = (z[index : index + 1] if z.shape[0] > 1 else z for z in (a, b))
+            short[index] = self._second_look(x, y, scheme, target, budget)
+        return short
+
+    def _second_look(
+        self, a: Any, b: Any, scheme: Scheme, target: Target, budget: int
+    ) -> int:
+        """Return the bits that one matrix misses, on the host for want of memory."""
+        device = self.device
+        while True:
             try:
-                short[index] = second_look(self, x, y, scheme, target, budget)
-                continue
+                return second_look(self, a, b, scheme, target, budget)
             except Exception as error:
                 if not device.is_out_of_memory(error):
                     raise
                 traceback.clear_frames(error.__traceback__)
+            dropped = drop_prepared(device.place())
             device.free()
-            short[index] = look_on_host(self, x, y, scheme, target)
-        return short
+            if not dropped:
+                return look_on_host(self, a, b, scheme, target)
 
 
 class _Side:
@@ -526,6 +581,7 @@ class _Side:
         shifts = job.line_shifts
         self._shifts = None if shifts is None else shifts[0 if left else 1]
         self._k_block = k_block
+        self._keeper = job.keepers[0 if left else 1]
         self._source = copies.source(self.x)
         self._lines: slice | None = None
         self._planes: tuple[slice, Any] | None = None
@@ -560,17 +616,55 @@ class _Side:
         if self.known is not None:
             single = self.known.words.shape[1] == 1
             self.facts = self.known.part(lines) if single else self.known
-        elif engine.fits_shared(self.operand) and k <= self._k_block:
-            self.facts, planes = engine.fused(
-                self.operand, self.variant, self.scheme, left=self.left
-            )
-            self._planes = (slice(0, k), planes)
+        elif k <= self._k_block and self._keeper.has_room(self._bytes()):
+            words, planes = self._value(self._facts_and_planes, "planes")
+            self.facts, self._planes = Facts(words), (slice(0, k), planes)
+        elif k <= self._k_block and engine.fits_shared(self.operand):
+            words, planes = self._facts_and_planes()
+            self.facts, self._planes = Facts(words), (slice(0, k), planes)
         else:
-            self.facts = engine.line_facts(self.operand, self.scheme, left=self.left)
+            (words,) = self._value(self._facts, "facts")
+            self.facts = Facts(words)
         self.moved = self.facts
         if self._shifts is not None:
             shifts = self._shifts[:, lines]
             self.moved = engine.moved_facts(self.operand, self.facts, shifts)
+
+    def _bytes(self) -> int:
+        """Return the bytes of facts and planes of all lines."""
+        batch, lines, k = self.x.shape
+        planes = self.variant.num_moduli + self.variant.cut_plane
+        return int(batch * padded(lines) * (planes * padded(k) + _FACT_BYTES))
+
+    def _value(self, make: Callable[[], tuple[Any, ...]], name: str) -> tuple[Any, ...]:
+        """Return what is kept of the current lines, or made of them now."""
+        lines, scheme = self._lines, self.scheme
+        assert lines is not None  # noqa: S101 - told to the type checker
+        return self._keeper.value(
+            make,
+            name,
+            self.variant,
+            gained(scheme, self.left),
+            (lines.start, lines.stop),
+            nbytes=self._bytes() if name == "planes" else 0,
+            is_operand=lines.start == 0,
+        )
+
+    def _facts(self) -> tuple[Any]:
+        """Return the words of the facts of the current lines."""
+        facts = self.engine.line_facts(self.operand, self.scheme, left=self.left)
+        return (facts.words,)
+
+    def _facts_and_planes(self) -> tuple[Any, Any]:
+        """Return the same and planes of all k."""
+        engine = self.engine
+        if engine.fits_shared(self.operand):
+            facts, planes = engine.fused(
+                self.operand, self.variant, self.scheme, left=self.left
+            )
+            return facts.words, planes
+        (words,) = self._facts()
+        return words, engine.residues(self.operand, Facts(words), self.variant)
 
     def planes(self, inner: slice) -> Any:
         """Return the planes of a block of k of the current tile."""

@@ -11,18 +11,20 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from np_ozaki import context
 
 __all__ = [
     "HOST",
+    "NO_KEEPER",
     "UNPREPARED",
     "Keeper",
     "Pair",
     "Prepared",
     "drop_prepared",
+    "forget",
     "prepared_bytes",
 ]
 
@@ -224,6 +226,12 @@ class Keeper:
         self._limit = limit
         self._key = key
 
+    def of(self, *more: Hashable) -> Keeper:
+        """Return the keeper of a part of the operand, told from others by `more`."""
+        part = Keeper(self._prepared, self._place, self._limit, *self._key, *more)
+        part._values = self._values
+        return part
+
     def has_room(self, nbytes: int) -> bool:
         """Return whether a value of so many bytes would be kept."""
         return self._prepared is not None and nbytes <= self._limit
@@ -304,6 +312,10 @@ class Keeper:
         return found
 
 
+NO_KEEPER = Keeper(None, HOST, 0)
+"""Of an operand that nothing is kept of."""
+
+
 def drop_prepared(place: str) -> int:
     """Give up everything that is kept in a place, for want of memory there.
 
@@ -331,12 +343,12 @@ def prepared_bytes() -> dict[str, int]:
     return _shelf.held()
 
 
-def forget(prepared: Iterable[Prepared | None]) -> None:
+def forget(prepared: Pair) -> None:
     """Close those that there are.
 
     Parameters
     ----------
-    prepared : iterable of Prepared or None
+    prepared : tuple of Prepared or None
         Of operands whose values may be wrong.
     """
     for each in prepared:
