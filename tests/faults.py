@@ -657,11 +657,11 @@ FAULTS = {
     ),
     "cuda tiles: exponents of a partner shared by a batch": (
         "engines/cuda.py",
-        "            job = job.with_whole_batches()\n        left = _Side",
-        "            pass\n        left = _Side",
+        "            job = job.with_whole_batches()\n        left = Side",
+        "            pass\n        left = Side",
     ),
     "cuda tiles: planes of the last tile kept": (
-        "engines/cuda.py",
+        "engines/cuda_sides.py",
         "        self._planes = None\n        self._lines = lines\n",
         "        self._lines = lines\n",
     ),
