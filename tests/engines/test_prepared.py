@@ -665,8 +665,8 @@ def test_keys_of_a_device(place):
     a, b = (place.own(entries(rng, (1, 5, 5), "integers")) for _ in range(2))
     engine = place.unfused
     kept = pair()
-    views = (a, b), (a.swapaxes(1, 2), b), (a[:, :3], b), (a[:, ::2], b)
-    for num_moduli, shift in ((15, 0), (16, 0), (15, 3), (15, -3)):
+    views = (a, b), (a.swapaxes(1, 2), b), (a[:, ::2], b)
+    for num_moduli, shift in ((15, 0), (16, 0), (15, 3)):
         scheme = Scheme(num_moduli, "norm", shift)
         for certify in (None, "conventional"):
             for x, y in views:
@@ -705,11 +705,11 @@ def test_operands_in_host_memory_are_not_kept(place):
 
 def test_tiles_and_blocks_on_a_device(place, monkeypatch):
     rng = np.random.default_rng(5)
-    a = place.own(entries(rng, (2, 40, 30), "wide"))
-    b = place.own(entries(rng, (2, 30, 50), "wide"))
+    a = place.own(entries(rng, (2, 20, 18), "wide"))
+    b = place.own(entries(rng, (2, 18, 24), "wide"))
     scheme = Scheme(3)
     for engine in place.engines():
-        for budget in (1000, 30_000, 200_000):
+        for budget in (8_000, 20_000):
             kept = same_on_device(
                 place, engine, a, b, scheme=scheme, workspace_bytes=budget, check=True
             )
@@ -721,7 +721,7 @@ def test_tiles_and_blocks_on_a_device(place, monkeypatch):
     kept = same_on_device(place, place.engine, a, b, scheme=scheme)
     tiling.choose_cuda_tiles.cache_clear()
     # Only facts of lines: blocks of k make their own planes.
-    assert 0 < kept[0].nbytes <= 32 * 2 * 40
+    assert 0 < kept[0].nbytes <= 32 * 2 * 20
 
 
 def test_a_device_without_memory_drops_what_is_kept(place, monkeypatch):
