@@ -808,9 +808,9 @@ FAULTS = {
     ),
     "prepared: on a device, nothing dropped for want of memory": (
         "engines/cuda.py",
-        "            dropped = drop_prepared(device.place())\n            device.free()\n"
+        "dropped = drop_prepared(device.place())\n            device.free()\n"
         "            if dropped:\n                job",
-        "            dropped = 0\n            device.free()\n"
+        "dropped = 0\n            device.free()\n"
         "            if dropped:\n                job",
     ),
     "choice: a child keeps the parent's engine": (
@@ -824,7 +824,8 @@ FAULTS = {
 def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
     if name.startswith("prepared: "):
-        return PREPARED_TESTS
+        on_device = ("-k", "device or stream") if " on a device" in name else ()
+        return PREPARED_TESTS + on_device
     if "checksum: " in name:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
