@@ -266,6 +266,16 @@ def test_batches_in_parts(monkeypatch):
     tiling.choose_tiles.cache_clear()
 
 
+def test_matrices_of_a_batch_that_take_schemes_of_their_own(monkeypatch):
+    monkeypatch.setattr(schemes, "SHORT_MIN_FLOPS", 0)
+    a, kept = ordinary(3, 60, 70), Prepared()
+    for short in range(3):
+        # Each time others of A's matrices are multiplied together.
+        b = ordinary(3, 70, 50)
+        b[short] = np.rint(9 * b[short])
+        same_twice(a, b, (kept, Prepared()))
+
+
 def test_planes_are_not_written_to():
     kept = pair()
     product(ordinary(70, 80), ordinary(80, 60), kept)
@@ -338,6 +348,13 @@ def test_exact_products_ask_for_exponents_once(monkeypatch):
     assert once
     product(a, b, kept, precision="exact")
     assert len(asked) == once
+
+
+def test_exact_products_with_partners_of_many_lengths():
+    a, kept = ordinary(70, 90), Prepared()
+    for bits in (50, 30, 10, 1):
+        b = np.rint(2.0**bits * ordinary(90, 60))
+        same_twice(a, b, (kept, Prepared()), precision="exact")
 
 
 def test_preparing_ahead(spy):
