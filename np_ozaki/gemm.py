@@ -17,8 +17,16 @@ from np_ozaki import context, hooks
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome, Scheme
-from np_ozaki.errors import OperandTypeError, ShapeError, refusal
-from np_ozaki.precision import Served, Way, bound_of_ways, multiply, promised_bound
+from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
+from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
+from np_ozaki.precision import (
+    Served,
+    Way,
+    bound_of_ways,
+    first_scheme,
+    multiply,
+    promised_bound,
+)
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
@@ -29,6 +37,7 @@ __all__ = [
     "matmul_arrays",
     "min_flops",
     "native_reason",
+    "prepare_array",
     "product",
     "signal",
     "too_small",
@@ -146,6 +155,7 @@ def product(
     counted: bool = True,
     low: Array | None = None,
     bound: Array | None = None,
+    prepared: Pair = UNPREPARED,
 ) -> tuple[CallInfo, Outcome]:
     """Multiply stacks of matrices and count the call.
 
@@ -167,6 +177,8 @@ def product(
         Takes what the rounding to `out` left; never native then.
     bound : (batch, m, n) ndarray of float64, optional
         On the host; takes a bound of the error of every entry.
+    prepared : tuple of Prepared or None, optional
+        Of A and of B, as they are here: what is made of them is kept there.
 
     Returns
     -------
@@ -202,6 +214,7 @@ def product(
             counted=False,
             low=None if low is None else low[:1],
             bound=None if bound is None else bound[:1],
+            prepared=prepared,
         )
         for x in results:
             x[1:] = x[:1]
@@ -209,7 +222,7 @@ def product(
         if counted:
             context.record(info)
         return info, outcome
-    served = _multiply(engine, a, b, out, options, low)
+    served = _multiply(engine, a, b, out, options, low, prepared)
     outcome = served.outcome
     if bound is not None:
         _fill(bound, a, b, out if low is None else low, served.ways)
@@ -240,11 +253,17 @@ def product(
 
 
 def _multiply(
-    engine: Engine, a: Array, b: Array, out: Array, options: Options, low: Array | None
+    engine: Engine,
+    a: Array,
+    b: Array,
+    out: Array,
+    options: Options,
+    low: Array | None,
+    prepared: Pair,
 ) -> Served:
     """Multiply where the engine can: the CPU engine takes copies of device arrays."""
     if engine.name != "cpu" or isinstance(out, np.ndarray):
-        return multiply(engine, a, b, out, options, low)
+        return multiply(engine, a, b, out, options, low, prepared)
     here = np.empty(out.shape)
     rest = None if low is None else np.empty(out.shape)
     served = multiply(engine, choice.to_host(a), choice.to_host(b), here, options, rest)
@@ -354,6 +373,11 @@ def _stack(x: Array, batch: tuple[int, ...]) -> Array:
     return np.broadcast_to(x, (*batch, *core)).reshape(math.prod(batch), *core)
 
 
+def _scalar_error(name: str, x: NDArray[Any]) -> ShapeError:
+    limit = "a scalar is no matrix operand"
+    return ShapeError(refusal(name, x, limit, "multiply with *"))
+
+
 def _shape_error(a: NDArray[Any], b: NDArray[Any]) -> ShapeError:
     return ShapeError(
         f"a.shape={a.shape}, b.shape={b.shape}: the last axis of a and the "
@@ -372,6 +396,7 @@ def matmul_arrays(
     native: Callable[[Array, Array], Any] = np.matmul,
     double: bool = False,
     bounded: bool = False,
+    prepared: Pair = UNPREPARED,
 ) -> tuple[Any, CallInfo]:
     """Multiply under the shape rules of `numpy.matmul`.
 
@@ -391,6 +416,9 @@ def matmul_arrays(
         Return a DoubleDouble; there is no `out` then.
     bounded : bool, optional
         Let the info carry a bound of the error.
+    prepared : tuple of Prepared or None, optional
+        Of `a` as left and of `b` as right operand: what is made of them is looked for
+        there, and kept for later products.
 
     Returns
     -------
@@ -425,6 +453,10 @@ def matmul_arrays(
         options=options,
         low=None if low is None else low.reshape(stacked.shape),
         bound=None if bound is None else bound.reshape(stacked.shape),
+        prepared=(
+            _unless_repeated(prepared[0], a.shape[:-2], stacked_a),
+            _unless_repeated(prepared[1], b.shape[:-2], stacked_b),
+        ),
     )
     if bound is not None:
         info = replace(info, bound=bound)
@@ -439,6 +471,73 @@ def matmul_arrays(
     if not direct:
         np.copyto(out, result, casting="same_kind")
     return out, info
+
+
+def _unless_repeated(
+    prepared: Prepared | None, batch: tuple[int, ...], stack: Array
+) -> Prepared | None:
+    # Which matrices of a stack are repeated is not told by its shape.
+    return prepared if stack.shape[0] == math.prod(batch) else None
+
+
+def prepare_array(
+    x: Array, options: Options, prepared: Prepared, *, left: bool
+) -> None:
+    """Make and keep what later products ask of an operand alone.
+
+    Nothing is made where they would not find it: native products, and operands that
+    the engine takes copies of.
+
+    Parameters
+    ----------
+    x : array of float64
+        1-D or more, any strides; of the host or of a GPU.
+    options : Options
+        Of those products.
+    prepared : Prepared
+        Of `x` in that role.
+    left : bool
+        Whether `x` will be the left operand.
+
+    Raises
+    ------
+    OptionError
+        Their exponents or moduli depend on both operands.
+    ShapeError
+        `x` is a scalar.
+    """
+    for name, value, remedy in (
+        ("precision", "exact", 'pass "auto", a number of moduli or a tolerance'),
+        ("scaling", "accurate", 'pass scaling="norm"'),
+    ):
+        if getattr(options, name) == value:
+            limit = "depends on both operands: nothing can be prepared of one"
+            raise OptionError(refusal(name, value, limit, remedy))
+    if not x.ndim:
+        raise _scalar_error("x", x)
+    if not x.size or native_reason(options):
+        return
+    engine = engine_of(options)
+    if (engine.name == "cpu") != isinstance(x, np.ndarray):
+        return
+    if x.ndim == 1:
+        x = x[np.newaxis, :] if left else x[:, np.newaxis]
+    x = _stack(x, x.shape[:-2])
+    batch, rows, columns = x.shape
+    k = columns if left else rows
+    scheme, certified = first_scheme(options, k)
+    # A product keeps what the next ones look for; this is the least of all products.
+    zeros = engine.from_host(np.zeros((1, k, 1) if left else (1, 1, k)), x)
+    a, b = (x, zeros) if left else (zeros, x)
+    engine.matmul(
+        a,
+        b,
+        _empty(x, (batch, rows, 1) if left else (batch, 1, columns)),
+        scheme,
+        workspace_bytes=options.workspace_bytes,
+        certify="conventional" if certified else None,
+        prepared=(prepared, None) if left else (None, prepared),
+    )
 
 
 def error_bound_arrays(
@@ -486,10 +585,7 @@ def _stacks(
 ) -> tuple[Array, Array, int, tuple[int, int], tuple[int, ...]]:
     """Return operands as stacks, and batch, (m, n) and shape of the result."""
     if not a.ndim or not b.ndim:
-        which, value = ("a", a) if not a.ndim else ("b", b)
-        raise ShapeError(
-            refusal(which, value, "a scalar is no matrix operand", "multiply with *")
-        )
+        raise _scalar_error(*(("a", a) if not a.ndim else ("b", b)))
     left = a[np.newaxis, :] if a.ndim == 1 else a
     right = b[:, np.newaxis] if b.ndim == 1 else b
     if left.shape[-1] != right.shape[-2]:

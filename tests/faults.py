@@ -23,6 +23,7 @@ ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmet
 CHECKSUM_TESTS = ("tests/engines/test_checksum.py",)
 CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
 CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
+PREPARED_TESTS = ("tests/engines/test_prepared.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
 PYTEST = (sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider")
@@ -657,11 +658,11 @@ FAULTS = {
     ),
     "cuda tiles: exponents of a partner shared by a batch": (
         "engines/cuda.py",
-        "            job = job.with_whole_batches()\n        left = _Side",
-        "            pass\n        left = _Side",
+        "            job = job.with_whole_batches()\n        left = Side",
+        "            pass\n        left = Side",
     ),
     "cuda tiles: planes of the last tile kept": (
-        "engines/cuda.py",
+        "engines/cuda_sides.py",
         "        self._planes = None\n        self._lines = lines\n",
         "        self._lines = lines\n",
     ),
@@ -734,6 +735,83 @@ FAULTS = {
         "engines/cpu_checksum.py",
         "terms = limbs if head is None else [*limbs, head]",
         "terms = limbs if head is None else [*limbs, 0 * head]",
+    ),
+    "prepared: exponents of another number of moduli": (
+        "precision/schemes.py",
+        'lambda: (engine.line_exponents(a, n, left=True),), "exponents", n\n',
+        'lambda: (engine.line_exponents(a, n, left=True),), "exponents"\n',
+    ),
+    "prepared: planes of another scheme": (
+        "engines/cpu_operand.py",
+        "        scheme,\n        whole,\n",
+        "        whole,\n",
+    ),
+    "prepared: planes of the other role": (
+        "engines/cpu_operand.py",
+        'Keeper(prepared, HOST, limit, "cpu", left, x.shape',
+        'Keeper(prepared, HOST, limit, "cpu", x.shape',
+    ),
+    "prepared: planes of the operand as it lies otherwise": (
+        "engines/cpu_operand.py",
+        "left, x.shape, x.strides)",
+        "left, x.shape)",
+    ),
+    "prepared: stacks that are repeated": (
+        "gemm.py",
+        "return prepared if stack.shape[0] == math.prod(batch) else None",
+        "return prepared",
+    ),
+    "prepared: parts of a batch taken for whole operands": (
+        "precision/multiply.py",
+        "prepared[0] if a is self.a else None,",
+        "prepared[0],",
+    ),
+    "prepared: values outlive closing": (
+        "engines/prepared.py",
+        "            if of.values is not values:\n",
+        "            if False:\n",
+    ),
+    "prepared: the value used last goes first": (
+        "engines/prepared.py",
+        "oldest = next(iter(order))",
+        "oldest = next(reversed(order))",
+    ),
+    "prepared: bytes of owners that are no more": (
+        "engines/prepared.py",
+        "        self._orphans.extend(kept)\n",
+        "",
+    ),
+    "prepared: a failed check keeps what failed": (
+        "precision/multiply.py",
+        "            forget(self.prepared)\n",
+        "",
+    ),
+    "prepared: on a device, planes of another number of moduli": (
+        "engines/cuda_sides.py",
+        "            self.variant,\n            gained(",
+        "            gained(",
+    ),
+    "prepared: on a device, exponents without lent bits": (
+        "engines/cuda_sides.py",
+        "            gained(scheme, self.left),\n",
+        "",
+    ),
+    "prepared: on a device, another stream's": (
+        "engines/cuda.py",
+        '"cuda", place, stream, left,',
+        '"cuda", place, left,',
+    ),
+    "prepared: on a device, planes of the first tile": (
+        "engines/cuda_sides.py",
+        "            (lines.start, lines.stop),\n",
+        "",
+    ),
+    "prepared: on a device, nothing dropped for want of memory": (
+        "engines/cuda.py",
+        "dropped = drop_prepared(device.place())\n            device.free()\n"
+        "            if dropped:\n                job",
+        "dropped = 0\n            device.free()\n"
+        "            if dropped:\n                job",
     ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",
@@ -827,6 +905,9 @@ def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
     if name.startswith("dask"):
         return (*QUICK, "tests/dask")
+    if name.startswith("prepared: "):
+        on_device = ("-k", "device or stream") if " on a device" in name else ()
+        return PREPARED_TESTS + on_device
     if "checksum: " in name:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):

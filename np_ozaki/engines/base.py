@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.engines.prepared import UNPREPARED, Pair
+
 __all__ = ["Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
 
 Array = NDArray[np.float64]
@@ -150,6 +152,7 @@ class Engine(Protocol):
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Array | None = None,
         check: bool = False,
+        prepared: Pair = UNPREPARED,
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides.
 
@@ -159,7 +162,8 @@ class Engine(Protocol):
         `out`, rounded once to float64; 0 where `out` is not finite.  With `check` the
         integers C' of every tile are held to checksums (see `checksum`), and a
         CheckError names the first tile that does not keep them; not for scaling
-        "legacy", whose C' is defined modulo P only.
+        "legacy", whose C' is defined modulo P only.  What is made of A or B alone is
+        looked for in its `prepared`, and kept there.
         """
         ...
 
@@ -199,8 +203,11 @@ class Engine(Protocol):
         """
         ...
 
-    def samples(self, a: Any, b: Any) -> tuple[Array, Array]:
-        """Return a few entries of each matrix, (batch, entries), on the host."""
+    def samples(self, *operands: Any) -> list[Array]:
+        """Return a few entries of each matrix, (batch, entries), on the host.
+
+        One wait serves all operands.
+        """
         ...
 
     def native(self, a: Any, b: Any) -> Any:

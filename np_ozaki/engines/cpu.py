@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +16,21 @@ from np_ozaki import hooks
 from np_ozaki.engines import cpu_rebalance, workspace
 from np_ozaki.engines.base import Balanced, Cut, Outcome, Scheme, Target
 from np_ozaki.engines.checksum import verify
-from np_ozaki.engines.cpu_certificate import Side, missing_bits, side, split
+from np_ozaki.engines.cpu_certificate import missing_bits
 from np_ozaki.engines.cpu_checksum import Checks, Operand
-from np_ozaki.engines.cpu_exponents import (
-    Exponents,
-    Lines,
-    legacy_exponents,
-    magnitudes,
-    norm_exponents,
+from np_ozaki.engines.cpu_exponents import Exponents, Lines, norm_exponents
+from np_ozaki.engines.cpu_operand import (
+    CpuOperand,
+    Scaled,
+    finite_lines,
+    keeper_of,
+    operand,
 )
 from np_ozaki.engines.cpu_residues import residue_planes
 from np_ozaki.engines.cpu_stages import CpuStages
 from np_ozaki.engines.cpu_units import line_units, sample
 from np_ozaki.engines.parallel import of_batch, ranges
+from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.engines.residue_system import (
     EXACT_K_BLOCK,
     ResidueSystem,
@@ -45,74 +46,19 @@ __all__ = ["CpuEngine"]
 Array = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 1023
-_DEFAULT_BYTES = 1 << 30
 _SMALL = 1 << 12
 """Entries of both matrices up to which a product counts as small (one block)."""
 
 
-@dataclass
-class _Scaled:
-    """The operands of a part of a batch, scaled.
-
-    Attributes
-    ----------
-    lines : tuple of Lines
-        Rows of A and columns of B, or one that stacks them as rows; finite, with 0
-        for NaN and Inf.
-    largest : tuple of (batch, lines) ndarray of float64
-        Magnitudes of the same.
-    exponents : tuple of (batch, lines) ndarray of int64
-        mu and nu of the same.
-    m : int
-        Rows of A.
-    special : bool
-        Whether an operand held NaN or Inf.
-    shift : int
-        The scheme's.
-    """
-
-    lines: tuple[Lines, ...]
-    largest: tuple[Array, ...]
-    exponents: tuple[Exponents, ...]
-    m: int
-    special: bool
-    shift: int
-
-    def sides(self, thorough: bool) -> tuple[Side, Side]:
-        """Return what A and B contribute to a certificate."""
-        left, *rest = (
-            side(*parts, left=not i, thorough=thorough)
-            for i, parts in enumerate(
-                zip(self.lines, self.largest, self.exponents, strict=True)
-            )
-        )
-        a, b = (left, rest[0]) if rest else split(left, self.m)
-        # Whoever lends bits is not rounded.
-        if self.shift > 0:
-            a = replace(a, unit=np.zeros_like(a.unit))
-        elif self.shift < 0:
-            b = replace(b, unit=np.zeros_like(b.unit))
-        return a, b
-
-    def of(self, chosen: NDArray[np.intp]) -> _Scaled:
-        """Return the chosen matrices of the batch."""
-
-        def pick(x: NDArray[Any]) -> NDArray[Any]:
-            return x[chosen] if x.shape[0] > 1 else x
-
-        return _Scaled(
-            tuple(Lines(pick(x.x), x.along, x.threads) for x in self.lines),
-            tuple(map(pick, self.largest)),
-            tuple(map(pick, self.exponents)),
-            self.m,
-            self.special,
-            self.shift,
-        )
+_Ready = tuple[CpuOperand | None, CpuOperand | None]
 
 
 @dataclass(frozen=True)
 class _Job:
-    """One part of a batch, and how it is to be multiplied."""
+    """One part of a batch, and how it is to be multiplied.
+
+    `ready` is what is kept of both operands, or None.
+    """
 
     a: Array
     b: Array
@@ -125,6 +71,7 @@ class _Job:
     space: workspace.Workspace
     check: bool
     part: slice
+    ready: _Ready
 
     @property
     def is_plain(self) -> bool:
@@ -144,6 +91,15 @@ def _part(
 ) -> tuple[Exponents, Exponents]:
     rows, columns = (x[of_batch(part, x)] for x in line_shifts)
     return rows, columns
+
+
+def _ready_part(ready: _Ready, part: slice) -> _Ready:
+    left, right = ready
+    return left and left.of(part), right and right.of(part)
+
+
+def _is_small(a: Array, b: Array) -> bool:
+    return bool((a.shape[1] + b.shape[2]) * a.shape[2] <= _SMALL)
 
 
 def _system(scheme: Scheme, k: int) -> ResidueSystem:
@@ -182,6 +138,7 @@ class CpuEngine(CpuStages):
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Array | None = None,
         check: bool = False,
+        prepared: Pair = UNPREPARED,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -205,6 +162,8 @@ class CpuEngine(CpuStages):
             Takes what the rounding to `out` left.
         check : bool, optional
             Hold the integers of every tile to their checksums.
+        prepared : tuple of Prepared or None, optional
+            Of A and of B: what is made of them is looked for there, and kept.
 
         Returns
         -------
@@ -227,15 +186,17 @@ class CpuEngine(CpuStages):
         system = _system(scheme, k)
         sizes = (*out.shape, k)
         wanted = _tiles(sizes, system).workspace_bytes
+        limit = workspace_bytes or workspace.DEFAULT_BYTES
         with (
             np.errstate(all="ignore"),
             hooks.unrouted(),
-            workspace.reserve(wanted, workspace_bytes or _DEFAULT_BYTES) as space,
+            workspace.reserve(wanted, limit) as space,
         ):
             tiles = _tiles(sizes, system, space.granted)
             flags = [False, False]
             count = 0
             missing = np.zeros(out.shape[0], dtype=np.int64)
+            ready = self._ready(a, b, scheme, prepared, limit, certified=certified)
             for part in ranges(out.shape[0], tiles.batch):
                 job = _Job(
                     a[of_batch(part, a)],
@@ -249,6 +210,7 @@ class CpuEngine(CpuStages):
                     space,
                     check,
                     part,
+                    _ready_part(ready, part),
                 )
                 done, overflow, invalid = self._batch(
                     job, missing[part] if certified else None, certify
@@ -293,7 +255,8 @@ class CpuEngine(CpuStages):
             return Cut(0, 0, 0)
         system = _system(scheme, size[3])
         wanted = _tiles(size, system).workspace_bytes
-        tiles = _tiles(size, system, min(wanted, workspace_bytes or _DEFAULT_BYTES))
+        limit = workspace_bytes or workspace.DEFAULT_BYTES
+        tiles = _tiles(size, system, min(wanted, limit))
         count = num_tiles(size, tiles)
         return Cut(system.num_planes, count, tiles.workspace_bytes)
 
@@ -320,13 +283,10 @@ class CpuEngine(CpuStages):
             if scheme.scaling == "accurate" and a.shape[0] != b.shape[0]:
                 batch = max(a.shape[0], b.shape[0])
                 a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (a, b))
-            left, largest_a, _ = self._finite(a, -1)
-            right, largest_b, _ = self._finite(b, -2)
-            largest = largest_a, largest_b
-            exponents = self._exponents(left, right, largest, scheme)
-            scaled = _Scaled(
-                (left, right), largest, exponents, a.shape[1], False, scheme.shift
-            )
+            system = _system(scheme, a.shape[2])
+            left = operand(self, a, scheme, system, left=True)
+            right = operand(self, b, scheme, system, left=False)
+            scaled = self._scaled(left, right, scheme)
             return missing_bits(*scaled.sides(thorough=True), target)
 
     def rebalance(self, a: Array, b: Array) -> Balanced:
@@ -361,9 +321,9 @@ class CpuEngine(CpuStages):
             lines, largest, _ = self._finite(x, -1 if left else -2)
             return line_units(lines, largest)
 
-    def samples(self, a: Array, b: Array) -> tuple[Array, Array]:
+    def samples(self, *operands: Array) -> list[Array]:
         """Return some entries of each matrix; see `cpu_units.sample`."""
-        return sample(a), sample(b)
+        return [sample(x) for x in operands]
 
     def native(self, a: Array, b: Array) -> Array:
         """Return the product as NumPy computes it.
@@ -393,8 +353,7 @@ class CpuEngine(CpuStages):
     ) -> tuple[int, bool, bool]:
         """Multiply one part of a batch; return (tiles, overflow, invalid)."""
         a, b, out = job.a, job.b, job.out
-        size = (a.shape[1] + b.shape[2]) * a.shape[2]
-        small = size <= _SMALL and a.shape[0] == b.shape[0] and job.is_plain
+        small = _is_small(a, b) and a.shape[0] == b.shape[0] and job.is_plain
         scaled, count = self._small(job) if small else self._tiled(job)
         if missing is not None and target is not None:
             missing[...] = missing_bits(*scaled.sides(thorough=False), target)
@@ -414,29 +373,31 @@ class CpuEngine(CpuStages):
                 job.low[~np.isfinite(out)] = 0.0
         return count, overflow, invalid
 
-    def _tiled(self, job: _Job) -> tuple[_Scaled, int]:
+    def _tiled(self, job: _Job) -> tuple[Scaled, int]:
         """Multiply tile by tile; return the scaled operands and the tiles done."""
-        a, b, scheme = job.a, job.b, job.scheme
+        scheme, system = job.scheme, job.system
+        left, right = job.ready
+        left = left or operand(self, job.a, scheme, system, left=True)
+        right = right or operand(self, job.b, scheme, system, left=False)
         if scheme.scaling == "accurate":
             # These exponents depend on the partner: no operand serves a whole batch.
-            a = np.broadcast_to(a, (job.out.shape[0], *a.shape[1:]))
-            b = np.broadcast_to(b, (job.out.shape[0], *b.shape[1:]))
-        left, largest_a, special_a = self._finite(a, -1)
-        right, largest_b, special_b = self._finite(b, -2)
-        largest = largest_a, largest_b
-        mu, nu = exponents = self._exponents(left, right, largest, scheme)
+            batch = job.out.shape[0]
+            left, right = left.repeated(batch), right.repeated(batch)
+        scaled = self._scaled(left, right, scheme)
+        left, right = scaled.operands
+        mu, nu = exponents = scaled.exponents
         if job.line_shifts is not None:
             mu, nu = mu + job.line_shifts[0], nu + job.line_shifts[1]
         checks = None
         if job.check:
             checks = Checks(
-                Operand.of(left, largest_a, exponents[0]),
-                Operand.of(right, largest_b, exponents[1]),
+                Operand.of(left.lines, left.largest, exponents[0]),
+                Operand.of(right.lines, right.largest, exponents[1]),
                 job.system,
                 job.tiles.m,
             )
         count = 0
-        for i, j, products in self._products(left, right, exponents, job):
+        for i, j, products in self._products(left, right, job):
             low = None if job.low is None else job.low[:, i, j]
             tally = checks.tally(job.out.shape[0], i, j) if checks else None
             self.reconstruct(
@@ -445,13 +406,17 @@ class CpuEngine(CpuStages):
             if checks and tally:
                 verify([checks.sums(tally, job.part, i, j)])
             count += 1
-        special = special_a or special_b
-        scaled = _Scaled(
-            (left, right), largest, exponents, a.shape[1], special, scheme.shift
-        )
         return scaled, count
 
-    def _small(self, job: _Job) -> tuple[_Scaled, int]:
+    def _scaled(self, left: CpuOperand, right: CpuOperand, scheme: Scheme) -> Scaled:
+        """Return both operands with exponents."""
+        if scheme.scaling == "accurate":
+            largest = left.largest, right.largest
+            mu, nu = self._exponents(left.lines, right.lines, largest, scheme)
+            left, right = replace(left, exponents=mu), replace(right, exponents=nu)
+        return Scaled((left, right), left.count, scheme.shift)
+
+    def _small(self, job: _Job) -> tuple[Scaled, int]:
         """Multiply small matrices, both operands side by side through each stage.
 
         NumPy's calls are what small products cost, and this halves them.
@@ -461,26 +426,51 @@ class CpuEngine(CpuStages):
         both = np.empty((a.shape[0], m + b.shape[2], a.shape[2]))
         both[:, :m], both[:, m:] = a, b.swapaxes(1, 2)
         lines, largest, special = self._finite(both, -1)
-        rule = norm_exponents if job.scheme.scaling == "norm" else legacy_exponents
-        exponents = rule(lines, largest, system.num_moduli)
+        exponents = self.line_exponents_of(lines, largest, job.scheme, left=True)
         tables = paired_tables(system, m, b.shape[2])
         planes = residue_planes(lines, exponents, system, tables)
         products = np.empty((system.num_planes, *job.out.shape))
         self.residue_gemm(planes[:, :, :m], planes[:, :, m:].swapaxes(-1, -2), products)
         mu, nu = exponents[:, :m], exponents[:, m:]
         self.reconstruct(products, mu, nu, system, job.out)
-        return _Scaled((lines,), (largest,), (exponents,), m, special, 0), 1
+        stacked = CpuOperand(lines, largest, special, exponents)
+        return Scaled((stacked,), m, 0), 1
+
+    def _ready(
+        self,
+        a: Array,
+        b: Array,
+        scheme: Scheme,
+        prepared: Pair,
+        limit: int,
+        *,
+        certified: bool,
+    ) -> _Ready:
+        """Return what is kept of both operands, made now where it is not."""
+        if prepared == UNPREPARED or _is_small(a, b):
+            return None, None
+        system = _system(scheme, a.shape[2])
+        left, right = (
+            None
+            if kept is None
+            else operand(
+                self,
+                x,
+                scheme,
+                system,
+                keeper_of(x, kept, limit, left=left),
+                left=left,
+                certified=certified,
+            )
+            for x, kept, left in zip((a, b), prepared, (True, False), strict=True)
+        )
+        return left, right
 
     def _finite(self, x: Array, axis: int) -> tuple[Lines, Array, bool]:
         """Return the lines of `x` with 0 for NaN and Inf, their magnitudes, if any."""
-        lines = Lines.of(x, axis, self.threads)
-        largest = magnitudes(lines)
-        if np.isfinite(np.add.reduce(largest, axis=None)):
-            return lines, largest, False
-        # The sum may also overflow: then all of x is finite and is copied in vain.
-        lines = Lines.of(np.where(np.isfinite(x), x, 0.0), axis, self.threads)
-        special = not np.isfinite(largest).all()
-        return lines, magnitudes(lines), special
+        finite, largest, special = finite_lines(x, axis, self.threads)
+        lines = Lines.of(x if finite is None else finite, axis, self.threads)
+        return lines, largest, special
 
     def _special_values(self, a: Array, b: Array, out: Array) -> bool:
         """Set NaN and Inf where they belong; return whether one was invalid."""
@@ -501,27 +491,22 @@ class CpuEngine(CpuStages):
         return invalid
 
     def _products(
-        self,
-        left: Lines,
-        right: Lines,
-        exponents: tuple[Exponents, Exponents],
-        job: _Job,
+        self, left: CpuOperand, right: CpuOperand, job: _Job
     ) -> Iterator[tuple[slice, slice, Array]]:
         """Yield (rows, columns, residue products) of every tile."""
-        a, b = left.matrix(-1), right.matrix(-2)
-        (mu, nu), system = exponents, job.system
-        tiles, space = job.tiles, job.space
-        inner = ranges(a.shape[2], tiles.k)
-        batch = max(a.shape[0], b.shape[0])
+        system, tiles, space = job.system, job.tiles, job.space
+        _, m, k = job.a.shape
+        inner = ranges(k, tiles.k)
+        batch = max(len(left.largest), len(right.largest))
         total: Array | None = None
         target: Array | None = None
         planes: Array | None = None
         kept: Array | None = None
         # Buffers are given back before new ones are taken: the limit counts one set.
-        for j in ranges(b.shape[2], tiles.n):
+        for j in ranges(job.b.shape[2], tiles.n):
             space.give(kept)
             kept = None
-            for i in ranges(a.shape[1], tiles.m):
+            for i in ranges(m, tiles.m):
                 shape = (system.num_planes, batch, i.stop - i.start, j.stop - j.start)
                 if total is None or total.shape != shape:
                     space.give(total)
@@ -535,16 +520,8 @@ class CpuEngine(CpuStages):
                     if kept is None or len(inner) > 1:
                         space.give(kept)
                         kept = None
-                        kept = self.residues(
-                            b[:, h, j],
-                            nu[:, j],
-                            system,
-                            left=False,
-                            allocate=space.take,
-                        )
-                    planes = self.residues(
-                        a[:, i, h], mu[:, i], system, left=True, allocate=space.take
-                    )
+                        kept = self._planes(right, (h, j), job, left=False)
+                    planes = self._planes(left, (i, h), job, left=True)
                     if h is inner[0]:
                         self.residue_gemm(planes, kept, total)
                     elif target is not None:
@@ -554,3 +531,20 @@ class CpuEngine(CpuStages):
                 yield i, j, total
         for buffer in (total, target, planes, kept):
             space.give(buffer)
+
+    def _planes(
+        self, of: CpuOperand, tile: tuple[slice, slice], job: _Job, *, left: bool
+    ) -> Array:
+        """Return the planes of a tile of A (left) or B."""
+        if of.planes is not None:
+            return of.planes[:, :, tile[0], tile[1]]
+        x = of.lines.matrix(-1 if left else -2)
+        assert of.exponents is not None  # noqa: S101 - products begin with exponents
+        exponents = of.exponents[:, tile[0 if left else 1]]
+        return self.residues(
+            x[:, tile[0], tile[1]],
+            exponents,
+            job.system,
+            left=left,
+            allocate=job.space.take,
+        )

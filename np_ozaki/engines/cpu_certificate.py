@@ -36,7 +36,15 @@ from np_ozaki.engines.cpu_exponents import (
 )
 from np_ozaki.engines.parallel import Block
 
-__all__ = ["HOPELESS", "Side", "missing_bits", "side", "split", "threshold"]
+__all__ = [
+    "HOPELESS",
+    "Side",
+    "first_look_facts",
+    "missing_bits",
+    "side",
+    "split",
+    "threshold",
+]
 
 Array = NDArray[np.float64]
 
@@ -76,6 +84,8 @@ class Side:
         2^(57 - (mu + e)), the rounding error of an entry; 0 for lines without one.
     spare : (batch, lines) ndarray of int64
         mu + e.
+    cut : ndarray of float64 or None
+        Every eighth inner index of `x`, cut to 7 bits, where it was kept.
     """
 
     x: Array
@@ -84,6 +94,7 @@ class Side:
     norm: Array
     unit: Array
     spare: Exponents
+    cut: Array | None = None
 
 
 def _norm_sums(lines: Lines, e: Exponents) -> Array:
@@ -122,6 +133,37 @@ def _rounded_lines(lines: Lines, exponents: Exponents) -> NDArray[np.bool_]:
     return lines.collect(reduce, np.logical_or, np.bool_)
 
 
+def first_look_facts(
+    lines: Lines, largest: Array, *, left: bool
+) -> tuple[Array, Array | None]:
+    """Return what a look at one operand, whatever its partner and moduli, finds.
+
+    Parameters
+    ----------
+    lines : Lines
+        Rows of A or columns of B, finite.
+    largest : (batch, lines) ndarray of float64
+        From `cpu_exponents.magnitudes`.
+    left : bool
+        Whether this is A.
+
+    Returns
+    -------
+    norm : (batch, lines) ndarray of float64
+        As `Side.norm`.
+    cut : ndarray of float64 or None
+        As `Side.cut`; None for an inner length of which no index is left out.
+    """
+    e = largest_exponents(largest)
+    norm, x = _norm_sums(lines, e), lines.matrix(-1 if left else -2)
+    if x.shape[2 if left else 1] < _LEAST_K_TO_SKIP:
+        return norm, None
+    shift = FIRST_LOOK_BITS - 1 - e
+    if left:
+        return norm, _cut(x[:, :, ::_STEP], shift[:, :, np.newaxis])
+    return norm, _cut(x[:, ::_STEP], shift[:, np.newaxis])
+
+
 def side(
     lines: Lines,
     largest: Array,
@@ -129,6 +171,7 @@ def side(
     *,
     left: bool,
     thorough: bool = False,
+    known: tuple[Array, Array | None] | None = None,
 ) -> Side:
     """Return what one operand contributes to E and to L.
 
@@ -144,6 +187,8 @@ def side(
         Whether this is A, or both operands stacked as rows (see `split`).
     thorough : bool
         For the second look.
+    known : tuple, optional
+        From `first_look_facts`.
 
     Returns
     -------
@@ -158,7 +203,8 @@ def side(
     if thorough:
         unit[~_rounded_lines(lines, exponents)] = 0.0
     x = lines.matrix(-1 if left else -2)
-    return Side(x, bits, bits - 1 - e, _norm_sums(lines, e), unit, spare)
+    norm, cut = (_norm_sums(lines, e), None) if known is None else known
+    return Side(x, bits, bits - 1 - e, norm, unit, spare, cut)
 
 
 def split(both: Side, m: int) -> tuple[Side, Side]:
@@ -209,20 +255,34 @@ def _nonzero(x: Array, shift: Exponents) -> Array:
 _Plane = Callable[[Array, Exponents], Array]
 
 
-def _tile_product(
-    left: Side, right: Side, i: slice, j: slice, plane: _Plane, step: int = 1
-) -> Array:
-    """Return the product of the planes of rows i and columns j, exact integers.
-
-    With a step, of every so many inner indices only.
-    """
+def _tile_product(left: Side, right: Side, i: slice, j: slice, plane: _Plane) -> Array:
+    """Return the product of the planes of rows i and columns j, exact integers."""
     total: Array = np.zeros((1, 1, 1))
     for start in range(0, left.x.shape[2], _K_TILE):
-        h = slice(start, start + _K_TILE, step)
+        h = slice(start, start + _K_TILE)
         total = total + np.matmul(
             plane(left.x[:, i, h], left.shift[:, i, np.newaxis]),
             plane(right.x[:, h, j], right.shift[:, np.newaxis, j]),
         )
+    return np.asarray(total)
+
+
+def _skipping_product(left: Side, right: Side, i: slice, j: slice) -> Array:
+    """Return the product of entries cut, of every eighth inner index only."""
+    total: Array = np.zeros((1, 1, 1))
+    few = -(-left.x.shape[2] // _STEP)
+    for start in range(0, few, _K_TILE // _STEP):
+        stop = min(start + _K_TILE // _STEP, few)
+        some, h = slice(start, stop), slice(_STEP * start, _STEP * stop, _STEP)
+        if left.cut is None:
+            a = _cut(left.x[:, i, h], left.shift[:, i, np.newaxis])
+        else:
+            a = left.cut[:, i, some]
+        if right.cut is None:
+            b = _cut(right.x[:, h, j], right.shift[:, np.newaxis, j])
+        else:
+            b = right.cut[:, some, j]
+        total = total + np.matmul(a, b)
     return np.asarray(total)
 
 
@@ -263,7 +323,7 @@ def _tile_missing(
     np.maximum(error, other, out=error)
     if bits == FIRST_LOOK_BITS and k >= _LEAST_K_TO_SKIP:
         # A part of a sum of magnitudes is below it, too, and mostly does.
-        lower = _tile_product(left, right, i, j, _cut, _STEP)
+        lower = _skipping_product(left, right, i, j)
         lower *= scale
         if not (error > lower).any():
             return np.zeros(lower.shape[0], dtype=np.int64)

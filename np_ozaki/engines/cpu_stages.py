@@ -72,18 +72,40 @@ class CpuStages:
         largest: tuple[Array, Array],
         scheme: Scheme,
     ) -> tuple[Exponents, Exponents]:
+        if scheme.scaling != "accurate":
+            mu = self.line_exponents_of(left, largest[0], scheme, left=True)
+            return mu, self.line_exponents_of(right, largest[1], scheme, left=False)
         num_moduli, shift = scheme.num_moduli, scheme.shift
-        if scheme.scaling == "accurate":
-            rows, columns = auxiliary_maxima(
-                left.matrix(-1), right.matrix(-2), *largest
-            )
-            mu = accurate_exponents(largest[0], rows, num_moduli)
-            nu = accurate_exponents(largest[1], columns, num_moduli)
-        else:
-            rule = norm_exponents if scheme.scaling == "norm" else legacy_exponents
-            mu = rule(left, largest[0], num_moduli)
-            nu = rule(right, largest[1], num_moduli)
+        rows, columns = auxiliary_maxima(left.matrix(-1), right.matrix(-2), *largest)
+        mu = accurate_exponents(largest[0], rows, num_moduli)
+        nu = accurate_exponents(largest[1], columns, num_moduli)
         return (mu - shift, nu + shift) if shift else (mu, nu)
+
+    @staticmethod
+    def line_exponents_of(
+        lines: Lines, largest: Array, scheme: Scheme, *, left: bool
+    ) -> Exponents:
+        """Return mu (left) or nu of a scaling that looks at one operand.
+
+        Parameters
+        ----------
+        lines : Lines
+            Rows of A or columns of B, finite.
+        largest : (batch, lines) ndarray of float64
+            From `magnitudes`.
+        scheme : Scheme
+            With scaling "norm" or "legacy".
+        left : bool
+            Whether they are A's.
+
+        Returns
+        -------
+        (batch, lines) ndarray of int64
+        """
+        rule = norm_exponents if scheme.scaling == "norm" else legacy_exponents
+        exponents = rule(lines, largest, scheme.num_moduli)
+        shift = -scheme.shift if left else scheme.shift
+        return exponents + shift if shift else exponents
 
     def residues(
         self,

@@ -8,7 +8,7 @@ and `cuda_copies`.
 from __future__ import annotations
 
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,18 @@ from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
-from np_ozaki.engines.cuda_lines import Facts, Operands
+from np_ozaki.engines.cuda_lines import Operands
+from np_ozaki.engines.cuda_sides import Job, Side
 from np_ozaki.engines.cuda_stages import Stages
-from np_ozaki.engines.parallel import of_batch, ranges
+from np_ozaki.engines.parallel import ranges
+from np_ozaki.engines.prepared import (
+    NO_KEEPER,
+    UNPREPARED,
+    Keeper,
+    Pair,
+    Prepared,
+    drop_prepared,
+)
 from np_ozaki.errors import WorkspaceError, refusal
 from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles
 
@@ -35,67 +44,6 @@ _LEAST_BUDGET = 1 << 22
 
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A product or a part of its batch, and how it is to be multiplied.
-
-    Operands, results and line shifts are those of the contract, or of C^T = B^T A^T.
-    """
-
-    a: Any
-    b: Any
-    out: Any
-    low: Any
-    line_shifts: tuple[Exponents, Exponents] | None
-    scheme: Scheme
-    target: Target | None
-    check: bool
-    is_turned: bool = False
-
-    @property
-    def variant(self) -> Variant:
-        """The kernels' variant, but for the residues of an operand that gains bits."""
-        certified = self.target is not None
-        return Variant(self.scheme.num_moduli, self.scheme.scaling, certified)
-
-    def turned(self) -> _Job:
-        """Return the job of C^T."""
-        a, b, out = (x.swapaxes(1, 2) for x in (self.b, self.a, self.out))
-        low = None if self.low is None else self.low.swapaxes(1, 2)
-        shifts = None if self.line_shifts is None else self.line_shifts[::-1]
-        scheme = replace(self.scheme, shift=-self.scheme.shift)
-        return replace(
-            self,
-            a=a,
-            b=b,
-            out=out,
-            low=low,
-            line_shifts=shifts,
-            scheme=scheme,
-            is_turned=not self.is_turned,
-        )
-
-    def part(self, part: slice) -> _Job:
-        """Return the job of a part of the batch."""
-        shifts = self.line_shifts
-        if shifts is not None:
-            shifts = shifts[0][part], shifts[1][part]
-        return replace(
-            self,
-            a=self.a[of_batch(part, self.a)],
-            b=self.b[of_batch(part, self.b)],
-            out=self.out[part],
-            low=None if self.low is None else self.low[part],
-            line_shifts=shifts,
-        )
-
-    def with_whole_batches(self) -> _Job:
-        """Return the job with operands that do not broadcast."""
-        batch = self.out.shape[0]
-        a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (self.a, self.b))
-        return replace(self, a=a, b=b)
 
 
 class CudaEngine(Stages):
@@ -138,16 +86,14 @@ class CudaEngine(Stages):
 
     # What is known of operands ---------------------------------------------------
 
-    def samples(
-        self, a: Any, b: Any
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def samples(self, *operands: Any) -> list[NDArray[np.float64]]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        parts = cpu_units.sample(a), cpu_units.sample(b)
+        parts = [cpu_units.sample(x) for x in operands]
         # One copy: the host waits for it, and has nothing queued behind it.
         words = self.device.fetch(np.concatenate([x.reshape(-1) for x in parts]))
-        both = np.split(words, [parts[0].size])
-        left, right = (x.reshape(y.shape) for x, y in zip(both, parts, strict=True))
-        return left, right
+        ends = np.cumsum([x.size for x in parts])[:-1]
+        found = np.split(words, ends)
+        return [x.reshape(y.shape) for x, y in zip(found, parts, strict=True)]
 
     def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
         """Return mu or nu of scaling "norm".
@@ -265,6 +211,7 @@ class CudaEngine(Stages):
         line_shifts: tuple[Exponents, Exponents] | None = None,
         low: Any = None,
         check: bool = False,
+        prepared: Pair = UNPREPARED,
     ) -> Outcome:
         """Write the product of the contract to `out`.
 
@@ -289,6 +236,9 @@ class CudaEngine(Stages):
         check : bool, optional
             Hold C' to checksums, each matrix as a whole; waits for the product.  Not
             for scaling "legacy".
+        prepared : tuple of Prepared or None, optional
+            Of A and of B: what is made of lines on the device is looked for there, and
+            kept for products on the same stream.
 
         Returns
         -------
@@ -308,7 +258,12 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        job = _Job(a, b, out, low, line_shifts, scheme, certify, check)
+        limit = workspace_bytes or self.device.default_workspace()
+        keepers = (
+            self._keeper(a, prepared[0], limit, left=True),
+            self._keeper(b, prepared[1], limit, left=False),
+        )
+        job = Job(a, b, out, low, line_shifts, scheme, certify, check, keepers)
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
             job = job.turned()
@@ -318,13 +273,26 @@ class CudaEngine(Stages):
         outcome = self._within_memory(job, workspace_bytes)
         if outcome.missing_bits is None or certify is None:
             return outcome
-        budget = workspace_bytes or self.device.default_workspace()
         short = self._missing_bits(
-            job.a, job.b, outcome.missing_bits, job.scheme, certify, budget
+            job.a, job.b, outcome.missing_bits, job.scheme, certify, limit
         )
         return replace(outcome, missing_bits=short)
 
-    def _within_memory(self, job: _Job, workspace_bytes: int | None) -> Outcome:
+    def _keeper(
+        self, x: Any, prepared: Prepared | None, limit: int, *, left: bool
+    ) -> Keeper:
+        """Return where to keep what is made of A (left) or B."""
+        if prepared is None or self.device.is_host(x):
+            return NO_KEEPER
+        stream = self.device.stream()
+        if stream is None:
+            return NO_KEEPER
+        place = self.device.place()
+        return Keeper(
+            prepared, place, limit, "cuda", place, stream, left, x.shape, x.strides
+        )
+
+    def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for, trying smaller ones."""
         device, variant = self.device, job.variant
         budget = workspace_bytes or device.default_workspace()
@@ -344,7 +312,11 @@ class CudaEngine(Stages):
                 # What the failed try holds is free only when its frames are.
                 traceback.clear_frames(error.__traceback__)
                 message = str(error)
+            dropped = drop_prepared(device.place())
             device.free()
+            if dropped:
+                job = replace(job, keepers=(NO_KEEPER, NO_KEEPER))
+                continue
             if budget <= _LEAST_BUDGET:
                 raise WorkspaceError(
                     refusal(
@@ -357,7 +329,7 @@ class CudaEngine(Stages):
                 )
             budget = min(budget, tiles.workspace_bytes) // 4
 
-    def _tiled(self, job: _Job, tiles: CudaTiles) -> Outcome:
+    def _tiled(self, job: Job, tiles: CudaTiles) -> Outcome:
         batch, certify = job.out.shape[0], job.target is not None
         host = self.device.is_host(job.out)
         flags = self.device.zeros((1,), np.int32)
@@ -385,7 +357,7 @@ class CudaEngine(Stages):
 
     def _part(
         self,
-        job: _Job,
+        job: Job,
         tiles: CudaTiles,
         copies: Any,
         flags: Any,
@@ -398,8 +370,8 @@ class CudaEngine(Stages):
         if accurate:
             # These exponents depend on the partner: no operand serves a whole batch.
             job = job.with_whole_batches()
-        left = _Side(self, job, tiles.k, copies, left=True)
-        right = _Side(self, job, tiles.k, copies, left=False)
+        left = Side(self, job, tiles.k, copies, left=True)
+        right = Side(self, job, tiles.k, copies, left=False)
         rows, columns = ranges(out.shape[1], tiles.m), ranges(out.shape[2], tiles.n)
         if accurate:
             whole = left.whole(), right.whole()
@@ -451,7 +423,7 @@ class CudaEngine(Stages):
         return len(rows) * len(columns)
 
     def _products(
-        self, left: _Side, right: _Side, variant: Variant, tiles: CudaTiles
+        self, left: Side, right: Side, variant: Variant, tiles: CudaTiles
     ) -> tuple[Any, Any]:
         """Return residue products of a tile, and the certificate's, per matrix."""
         num_moduli, certify = variant.num_moduli, variant.cut_plane
@@ -491,92 +463,25 @@ class CudaEngine(Stages):
         budget: int,
     ) -> NDArray[np.int64]:
         """Return the bits that each matrix misses; doubtful ones by a second look."""
-        device = self.device
         short = first.copy()
         for index in np.flatnonzero(first):
             x, y = (z[index : index + 1] if z.shape[0] > 1 else z for z in (a, b))
+            short[index] = self._second_look(x, y, scheme, target, budget)
+        return short
+
+    def _second_look(
+        self, a: Any, b: Any, scheme: Scheme, target: Target, budget: int
+    ) -> int:
+        """Return the bits that one matrix misses, on the host for want of memory."""
+        device = self.device
+        while True:
             try:
-                short[index] = second_look(self, x, y, scheme, target, budget)
-                continue
+                return second_look(self, a, b, scheme, target, budget)
             except Exception as error:
                 if not device.is_out_of_memory(error):
                     raise
                 traceback.clear_frames(error.__traceback__)
+            dropped = drop_prepared(device.place())
             device.free()
-            short[index] = look_on_host(self, x, y, scheme, target)
-        return short
-
-
-class _Side:
-    """One operand of a product, from host or device memory to planes, tile by tile.
-
-    What is made for a tile of lines is kept until another tile is entered: `facts`,
-    and `moved`, the facts with line shifts that the last stage sees.
-    """
-
-    def __init__(
-        self, engine: CudaEngine, job: _Job, k_block: int, copies: Any, *, left: bool
-    ) -> None:
-        self.engine = engine
-        self.x = job.a if left else job.b.swapaxes(1, 2)
-        self.scheme = job.scheme
-        self.variant = engine.operand_variant(job.variant, job.scheme, left=left)
-        self.left = left
-        self.known: Facts | None = None
-        shifts = job.line_shifts
-        self._shifts = None if shifts is None else shifts[0 if left else 1]
-        self._k_block = k_block
-        self._source = copies.source(self.x)
-        self._lines: slice | None = None
-        self._planes: tuple[slice, Any] | None = None
-        self._whole: Any = None
-        self.operand: Operands
-        self.facts: Facts
-        self.moved: Facts
-
-    def whole(self) -> Operands:
-        """Return all lines on the device."""
-        if self._whole is None:
-            self._whole = self._source.load(slice(0, self.x.shape[1]))
-        return Operands(self._whole, self.engine.device)
-
-    def prefetch(self, lines: slice) -> None:
-        """Start to bring a tile of lines to the device."""
-        if self._whole is None:
-            self._source.prefetch(lines)
-
-    def enter(self, lines: slice) -> None:
-        """Go on to a tile of lines."""
-        if self._lines == lines:
-            return
-        self._planes = None
-        self._lines = lines
-        engine = self.engine
-        if self._whole is not None:
-            self.operand = self.whole().of(lines)
-        else:
-            self.operand = Operands(self._source.load(lines), engine.device)
-        k = self.x.shape[2]
-        if self.known is not None:
-            single = self.known.words.shape[1] == 1
-            self.facts = self.known.part(lines) if single else self.known
-        elif engine.fits_shared(self.operand) and k <= self._k_block:
-            self.facts, planes = engine.fused(
-                self.operand, self.variant, self.scheme, left=self.left
-            )
-            self._planes = (slice(0, k), planes)
-        else:
-            self.facts = engine.line_facts(self.operand, self.scheme, left=self.left)
-        self.moved = self.facts
-        if self._shifts is not None:
-            shifts = self._shifts[:, lines]
-            self.moved = engine.moved_facts(self.operand, self.facts, shifts)
-
-    def planes(self, inner: slice) -> Any:
-        """Return the planes of a block of k of the current tile."""
-        if self._planes is None or self._planes[0] != inner:
-            self._planes = None
-            operand = self.operand.of(slice(None), inner)
-            planes = self.engine.residues(operand, self.facts, self.variant)
-            self._planes = (inner, planes)
-        return self._planes[1]
+            if not dropped:
+                return look_on_host(self, a, b, scheme, target)

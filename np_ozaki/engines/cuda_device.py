@@ -55,6 +55,9 @@ _RESERVED_SHARED = 4096
 _CUDA_R_32I = 10
 """cudaDataType of int32, which CuPy has no name for."""
 
+_LEGACY_STREAMS, _STREAM_PER_THREAD = frozenset({0, 1}), 2
+"""Handles of CUDA's default streams."""
+
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
 
@@ -176,6 +179,23 @@ class CupyDevice:
             )
             self._facts[index] = int(memory), int(shared)
         return self._facts[index]
+
+    def place(self) -> str:
+        """Return the current device's name among places of `prepared`."""
+        return f"cuda:{int(runtime.getDevice())}"
+
+    def stream(self) -> cupy.cuda.Stream | None:
+        """Return the current stream, which equals itself for ever while it is held.
+
+        None while a graph is captured, when nothing that is queued is done, and for
+        the default streams of threads, which cannot be told from each other.
+        """
+        stream = cupy.cuda.get_current_stream()
+        if stream.ptr in _LEGACY_STREAMS:
+            return stream
+        if stream.ptr == _STREAM_PER_THREAD or stream.is_capturing():
+            return None
+        return stream
 
     def default_workspace(self) -> int:
         """Return a quarter of the device's memory, in bytes."""

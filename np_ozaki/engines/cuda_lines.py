@@ -5,6 +5,7 @@ Rows of A and columns of B are both "lines", read along k.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,6 +39,18 @@ class Device(Protocol):
     Arrays are of the device's own kind and speak NumPy's language: shape, strides,
     slices, `swapaxes`.  All work is queued on the caller's current stream.
     """
+
+    def place(self) -> str:
+        """Return the current device's name among places of `prepared`."""
+        ...
+
+    def stream(self) -> Hashable | None:
+        """Return the current stream, or None where its work cannot be built upon.
+
+        What has been queued there is done before what will be queued; as long as it is
+        held, no other stream equals it.
+        """
+        ...
 
     def default_workspace(self) -> int:
         """Return the bytes of workspace that a product may use unless told."""

@@ -20,7 +20,7 @@ from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.tiling import choose_cuda_tiles, padded
 
-__all__ = ["Stages"]
+__all__ = ["Stages", "gained"]
 
 _RULES = {"norm": 0, "accurate": 0, "legacy": 1}
 _THREADS = 256
@@ -102,7 +102,7 @@ class Stages:
         w = norm_width(product_bound(scheme.num_moduli))
         # Four 32-bit fields, the last one with a sign, then one of 64 bits without.
         signed = top - (1 << 64) if top >> 63 else top
-        shift = _gained(scheme, left)
+        shift = gained(scheme, left)
         return structure(_RULES[scheme.scaling] | w << 32, bits | shift << 32, signed)
 
     def _new_facts(self, operand: Operands) -> Facts:
@@ -163,7 +163,7 @@ class Stages:
     @staticmethod
     def operand_variant(variant: Variant, scheme: Scheme, *, left: bool) -> Variant:
         """Return the variant of stage residues for A (left) or B."""
-        lent = lent_bits(scheme.num_moduli, scheme.scaling, _gained(scheme, left))
+        lent = lent_bits(scheme.num_moduli, scheme.scaling, gained(scheme, left))
         return variant._replace(lent_bits=lent)
 
     @staticmethod
@@ -447,8 +447,21 @@ class Stages:
         return wide
 
 
-def _gained(scheme: Scheme, left: bool) -> int:
-    """Return what joins the exponents of A (left) or B."""
+def gained(scheme: Scheme, left: bool) -> int:
+    """Return what joins the exponents of A (left) or B.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Of the product.
+    left : bool
+        Whether it is A.
+
+    Returns
+    -------
+    int
+        Bits; more than 0 for an operand that the other one lends to.
+    """
     return -scheme.shift if left else scheme.shift
 
 

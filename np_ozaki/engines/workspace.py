@@ -16,9 +16,19 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOOR_BYTES", "KEPT_BYTES", "Workspace", "reserve", "reserved_bytes"]
+__all__ = [
+    "DEFAULT_BYTES",
+    "FLOOR_BYTES",
+    "KEPT_BYTES",
+    "Workspace",
+    "reserve",
+    "reserved_bytes",
+]
 
 Array = NDArray[np.float64]
+
+DEFAULT_BYTES = 1 << 30
+"""Limit unless a product says otherwise."""
 
 FLOOR_BYTES = 4 << 20
 """A product gets at least this much, however busy the process is."""

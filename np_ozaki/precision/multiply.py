@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import AUTO_MODULI, Options
+from np_ozaki.engines import workspace
 from np_ozaki.engines.base import Balanced, Engine, Outcome, Scheme, Target
+from np_ozaki.engines.prepared import (
+    HOST,
+    NO_KEEPER,
+    UNPREPARED,
+    Keeper,
+    Pair,
+    Prepared,
+    forget,
+)
 from np_ozaki.errors import CheckError, WorkspaceError, refusal
 from np_ozaki.numerics.reference import exact_pair, exact_product
 from np_ozaki.precision.schemes import (
@@ -19,6 +28,7 @@ from np_ozaki.precision.schemes import (
     first_schemes,
     goal,
     more_moduli,
+    plain_scheme,
     too_long,
 )
 
@@ -128,21 +138,40 @@ class _Work:
     missing: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     members: Sequence[int] | None = None
     recomputed: bool = False
+    prepared: Pair = UNPREPARED
+
+    @property
+    def keepers(self) -> tuple[Keeper, Keeper]:
+        """Where facts about the entries of A and B are kept, on the host."""
+        left, right = self.prepared
+        return self._keeper(self.a, left, "left"), self._keeper(self.b, right, "right")
+
+    def _keeper(self, x: Array, prepared: Prepared | None, role: str) -> Keeper:
+        if prepared is None:
+            return NO_KEEPER
+        limit = self.options.workspace_bytes or workspace.DEFAULT_BYTES
+        return Keeper(prepared, HOST, limit, "entries", role, x.shape, x.strides)
 
     def run(self, scheme: Scheme, index: list[int], target: Target | None) -> None:
         """Multiply the chosen matrices; note the bits that they miss."""
         whole = len(index) == self.out.shape[0]
         out, low = self.out, self.low
         a, b, shifts = self.a, self.b, self.line_shifts
+        prepared = self.prepared
         if not whole:
             shape = (len(index), *out.shape[1:])
             out = np.empty_like(out, shape=shape)
             low = None if low is None else np.empty_like(low, shape=shape)
             a, b = _pick(a, index), _pick(b, index)
+            # What was kept is about whole operands.
+            prepared = (
+                prepared[0] if a is self.a else None,
+                prepared[1] if b is self.b else None,
+            )
             if shifts is not None:
                 shifts = shifts[0][index], shifts[1][index]
         try:
-            outcome = self._checked(a, b, out, low, scheme, target, shifts)
+            outcome = self._checked(a, b, out, low, scheme, target, shifts, prepared)
         except CheckError as error:
             matrix = index[error.matrix]
             raise error.of(
@@ -172,6 +201,8 @@ class _Work:
         try:
             return self._matmul(*job)
         except CheckError:
+            # The fault may be in what is kept of an operand.
+            forget(self.prepared)
             if self.options.check != "recompute":
                 raise
         self.recomputed = True
@@ -186,6 +217,7 @@ class _Work:
         scheme: Scheme,
         target: Target | None,
         line_shifts: tuple[Integers, Integers] | None,
+        prepared: Pair,
     ) -> Outcome:
         limit = self.options.workspace_bytes
         try:
@@ -199,6 +231,7 @@ class _Work:
                 line_shifts=line_shifts,
                 low=low,
                 check=bool(self.options.check),
+                prepared=prepared,
             )
         except WorkspaceError:
             raise
@@ -220,6 +253,7 @@ def multiply(
     out: Array,
     options: Options,
     low: Array | None = None,
+    prepared: Pair = UNPREPARED,
 ) -> Served:
     """Multiply with the precision that the options ask for.
 
@@ -237,6 +271,8 @@ def multiply(
         Precision, scaling, reproducible, workspace.
     low : (batch, m, n) ndarray of float64, optional
         Takes what the rounding to `out` left.
+    prepared : tuple of Prepared or None, optional
+        Of A and of B, as they are here: what is made of them is kept there.
 
     Returns
     -------
@@ -263,15 +299,15 @@ def multiply(
     """
     batch = out.shape[0]
     ways = [Way(Scheme(2))] * batch
-    work = _Work(engine, a, b, out, low, options, ways)
+    work = _Work(engine, a, b, out, low, options, ways, prepared=prepared)
     work.missing = np.zeros(batch, dtype=np.int64)
     everything = list(range(batch))
-    if isinstance(options.precision, Integral):
-        scheme = Scheme(int(options.precision), options.scaling)
+    scheme = plain_scheme(options)
+    if scheme is None and (not out.size or not a.shape[2]):
+        # Nothing to certify.
+        scheme = Scheme(AUTO_MODULI, options.scaling)
+    if scheme is not None:
         work.run(scheme, everything, None)
-    elif options.scaling == "legacy" or not out.size or not a.shape[2]:
-        # Nothing to certify, or nothing that could be: "legacy" exists to fail.
-        work.run(Scheme(AUTO_MODULI, options.scaling), everything, None)
     elif options.precision == "exact":
         _exact(work)
     else:
@@ -295,10 +331,13 @@ def _certified(work: _Work) -> None:
     """Multiply with certificates, and with more bits where they fail."""
     options, k, batch = work.options, work.a.shape[2], work.out.shape[0]
     target, begin = goal(options, k, work.low is not None)
-    first = first_schemes(work.engine, work.a, work.b, options.scaling, begin, batch)
+    keepers = work.keepers
+    first = first_schemes(
+        work.engine, work.a, work.b, options.scaling, begin, batch, keepers
+    )
     if work.low is not None and options.scaling == "norm":
         # Twice the bits of float64 are often as many as an exact product takes.
-        exact_ones = exact_schemes(work.engine, work.a, work.b, batch, begin)
+        exact_ones = exact_schemes(work.engine, work.a, work.b, batch, keepers, begin)
         first = [
             (known, True) if known else other
             for known, other in zip(exact_ones, first, strict=True)
@@ -417,12 +456,14 @@ def _promises(work: _Work, i: int, bits: int) -> bool:
 def _exact(work: _Work) -> None:
     """Multiply with enough moduli that nothing is rounded."""
     engine, batch = work.engine, work.out.shape[0]
-    schemes = exact_schemes(engine, work.a, work.b, batch)
+    schemes = exact_schemes(engine, work.a, work.b, batch, work.keepers)
     hard = [i for i, scheme in enumerate(schemes) if scheme is None]
     if hard:
         a, b = _pick(work.a, hard), _pick(work.b, hard)
         balanced = engine.rebalance(a, b)
-        found = exact_schemes(engine, balanced.a, balanced.b, len(hard))
+        found = exact_schemes(
+            engine, balanced.a, balanced.b, len(hard), (NO_KEEPER, NO_KEEPER)
+        )
         if None in found or not balanced.spread.all():
             raise too_long(engine, a, b, len(hard))
         part = _part(work, balanced, hard, np.zeros(len(hard), dtype=np.int64))

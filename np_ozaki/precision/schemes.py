@@ -7,6 +7,7 @@ alike, and each matrix of a batch decides by itself.
 from __future__ import annotations
 
 from fractions import Fraction
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from np_ozaki.config import AUTO_MODULI, Options
 from np_ozaki.engines.base import Engine, Scheme, Target
 from np_ozaki.engines.cpu_units import ZERO_UNIT, entry_units
+from np_ozaki.engines.prepared import NO_KEEPER, Keeper
 from np_ozaki.errors import PrecisionError, refusal
 from np_ozaki.numerics.budget import (
     LONG,
@@ -31,9 +33,11 @@ from np_ozaki.numerics.moduli import (
 
 __all__ = [
     "exact_schemes",
+    "first_scheme",
     "first_schemes",
     "goal",
     "more_moduli",
+    "plain_scheme",
     "tolerance_exponent",
     "too_long",
 ]
@@ -99,8 +103,58 @@ def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
     return target, begin
 
 
+def plain_scheme(options: Options) -> Scheme | None:
+    """Return the scheme of products without certificates, or None for others.
+
+    Parameters
+    ----------
+    options : Options
+        Any.
+
+    Returns
+    -------
+    Scheme or None
+        The number of moduli that was asked for; or that of scaling "legacy", which
+        exists to fail.
+    """
+    if isinstance(options.precision, Integral):
+        return Scheme(int(options.precision), options.scaling)
+    if options.scaling == "legacy":
+        return Scheme(AUTO_MODULI, options.scaling)
+    return None
+
+
+def first_scheme(options: Options, k: int) -> tuple[Scheme, bool]:
+    """Return what a product of ordinary data begins with.
+
+    Parameters
+    ----------
+    options : Options
+        With another precision than "exact".
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    scheme : Scheme
+        Lends no bits.
+    certified : bool
+        Whether a certificate is asked for.
+    """
+    scheme = plain_scheme(options)
+    if scheme is not None:
+        return scheme, False
+    return Scheme(goal(options, k, double=False)[1], options.scaling), True
+
+
 def first_schemes(
-    engine: Engine, a: Array, b: Array, scaling: str, num_moduli: int, batch: int
+    engine: Engine,
+    a: Array,
+    b: Array,
+    scaling: str,
+    num_moduli: int,
+    batch: int,
+    keepers: tuple[Keeper, Keeper],
 ) -> list[tuple[Scheme, bool]]:
     """Return the scheme of each matrix, fewer moduli where entries have few bits.
 
@@ -118,6 +172,8 @@ def first_schemes(
         N for operands of full length.
     batch : int
         Matrices of the result.
+    keepers : tuple of Keeper
+        Of A and of B: what was seen of their entries before.
 
     Returns
     -------
@@ -129,11 +185,16 @@ def first_schemes(
     (_, m, k), n = a.shape, b.shape[2]
     if scaling != "norm" or 2 * m * n * k < SHORT_MIN_FLOPS:
         return usual
-    found_a, found_b = (_longest(x) for x in engine.samples(a, b))
-    if min(found_a.min(), found_b.min()) >= LONG:
+    longest = _longest(engine, (a, b), keepers)
+    if min(x.min() for x in longest) >= LONG:
         return usual
     bits = np.broadcast_arrays(
-        _short_bits(engine, a, found_a, True), _short_bits(engine, b, found_b, False)
+        *(
+            _short_bits(engine, x, found, keeper, left=left)
+            for x, found, keeper, left in zip(
+                (a, b), longest, keepers, (True, False), strict=True
+            )
+        )
     )
     found = [
         lent_bits(num_moduli, k, int(x), int(y)) for x, y in zip(*bits, strict=True)
@@ -146,18 +207,38 @@ def first_schemes(
     ]
 
 
-def _longest(sample: Array) -> Integers:
-    """Return the bits of the longest entry of each matrix."""
-    sample = np.where(np.isfinite(sample), sample, 0.0)
-    lengths = np.frexp(sample)[1] - entry_units(sample)
-    return np.asarray(np.where(sample == 0, 0, lengths).max(axis=1))
+def _longest(
+    engine: Engine, operands: tuple[Array, Array], keepers: tuple[Keeper, Keeper]
+) -> list[Integers]:
+    """Return the bits of the longest entry of a sample of each matrix."""
+    known = [keeper.find("longest") or () for keeper in keepers]
+    unknown = [i for i, found in enumerate(known) if not found]
+    if unknown:
+        # At once: a GPU is waited for.
+        samples = engine.samples(*(operands[i] for i in unknown))
+        for i, sample in zip(unknown, samples, strict=True):
+            sample = np.where(np.isfinite(sample), sample, 0.0)
+            lengths = np.frexp(sample)[1] - entry_units(sample)
+            known[i] = (np.where(sample == 0, 0, lengths).max(axis=1),)
+            keepers[i].keep(known[i], "longest")
+    return [longest for (longest,) in known]
 
 
-def _short_bits(engine: Engine, x: Array, found: Integers, left: bool) -> Integers:
+def _short_bits(
+    engine: Engine, x: Array, found: Integers, keeper: Keeper, *, left: bool
+) -> Integers:
     """Return the most bits of an entry of each matrix, `LONG` for that many or more."""
     if found.min() >= LONG:
         return found
-    return np.minimum(_most_bits(*engine.line_units(x, left=left)), LONG)
+    return np.minimum(_most_bits(*_line_units(engine, x, keeper, left=left)), LONG)
+
+
+def _line_units(
+    engine: Engine, x: Array, keeper: Keeper, *, left: bool
+) -> tuple[Integers, Integers]:
+    """Return what the engine knows of the bits of each line."""
+    e, units = keeper.value(lambda: engine.line_units(x, left=left), "units")
+    return e, units
 
 
 def _most_bits(e: Integers, units: Integers) -> Integers:
@@ -196,7 +277,12 @@ def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
 
 
 def exact_schemes(
-    engine: Engine, a: Array, b: Array, batch: int, most: int = MAX_MODULI
+    engine: Engine,
+    a: Array,
+    b: Array,
+    batch: int,
+    keepers: tuple[Keeper, Keeper],
+    most: int = MAX_MODULI,
 ) -> list[Scheme | None]:
     """Return the least scheme that rounds no entry, for each matrix.
 
@@ -210,6 +296,8 @@ def exact_schemes(
         Batch 1 broadcasts.
     batch : int
         Matrices of the result.
+    keepers : tuple of Keeper
+        Of A and of B: what was seen of their entries before.
     most : int, optional
         Moduli to try at most.
 
@@ -218,7 +306,7 @@ def exact_schemes(
     list of Scheme or None
         One a matrix; None where `most` moduli are not enough.
     """
-    bits, units = _bits(engine, a, b, batch)
+    bits, units = _bits(engine, a, b, batch, keepers)
     result: list[Scheme | None] = [None] * batch
     open_ = set(range(batch))
     for n in range(MIN_MODULI, most + 1):
@@ -227,9 +315,12 @@ def exact_schemes(
         likely = [i for i in open_ if 2 * widest >= bits[i] - 2]
         if not likely:
             continue
-        spare_a = _spare(engine.line_exponents(a, n, left=True), units[0])
-        spare_b = _spare(engine.line_exponents(b, n, left=False), units[1])
-        spare_a, spare_b = (np.broadcast_to(x, batch) for x in (spare_a, spare_b))
+        spare_a, spare_b = (
+            np.broadcast_to(_spare(exponents, unit), batch)
+            for exponents, unit in zip(
+                _line_exponents(engine, a, b, n, keepers), units, strict=True
+            )
+        )
         for i in likely:
             if spare_a[i] + spare_b[i] >= 0:
                 shift = min(max(0, -int(spare_b[i])), int(spare_a[i]))
@@ -241,14 +332,28 @@ def exact_schemes(
 
 
 def _bits(
-    engine: Engine, a: Array, b: Array, batch: int
+    engine: Engine, a: Array, b: Array, batch: int, keepers: tuple[Keeper, Keeper]
 ) -> tuple[Integers, tuple[Integers, Integers]]:
     """Return the bits of an entry of A plus those of B, and the units of lines."""
-    units_a, units_b = engine.line_units(a, left=True), engine.line_units(b, left=False)
+    units_a = _line_units(engine, a, keepers[0], left=True)
+    units_b = _line_units(engine, b, keepers[1], left=False)
     bits = np.broadcast_to(_most_bits(*units_a), batch) + np.broadcast_to(
         _most_bits(*units_b), batch
     )
     return bits, (units_a[1], units_b[1])
+
+
+def _line_exponents(
+    engine: Engine, a: Array, b: Array, n: int, keepers: tuple[Keeper, Keeper]
+) -> tuple[Integers, Integers]:
+    """Return mu and nu for n moduli."""
+    (mu,) = keepers[0].value(
+        lambda: (engine.line_exponents(a, n, left=True),), "exponents", n
+    )
+    (nu,) = keepers[1].value(
+        lambda: (engine.line_exponents(b, n, left=False),), "exponents", n
+    )
+    return mu, nu
 
 
 def _spare(exponents: Integers, units: Integers) -> Integers:
@@ -276,7 +381,11 @@ def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
     PrecisionError
         Says how many bits it would take.
     """
-    bits = int(_bits(engine, a, b, batch)[0].max()) + a.shape[2].bit_length() + 2
+    bits = (
+        int(_bits(engine, a, b, batch, (NO_KEEPER, NO_KEEPER))[0].max())
+        + a.shape[2].bit_length()
+        + 2
+    )
     limit = (
         f"an exact product of these operands takes about {bits} bits, and "
         f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.0f}"

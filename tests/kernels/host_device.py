@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,15 @@ class HostDevice:
         self.largest_array: int | None = None
         """Bytes beyond which an array finds no memory."""
         self.freed = 0
+        self.current_stream: Hashable | None = "stream"
         self.accumulator_bits = 32
         """Bits at which products wrap; fewer stand for a longer k."""
+
+    def place(self) -> str:
+        return "simulated:0"
+
+    def stream(self) -> Hashable | None:
+        return self.current_stream
 
     def default_workspace(self) -> int:
         return self._workspace

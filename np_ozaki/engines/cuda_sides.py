@@ -1,0 +1,213 @@
+"""Products of the CUDA engine and their operands, tile by tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from np_ozaki._kernels.render import Variant
+from np_ozaki.engines.base import Exponents, Scheme, Target
+from np_ozaki.engines.cuda_lines import Facts, Operands
+from np_ozaki.engines.cuda_stages import Stages, gained
+from np_ozaki.engines.parallel import of_batch
+from np_ozaki.engines.prepared import Keeper
+from np_ozaki.tiling import padded
+
+__all__ = ["Job", "Side"]
+
+_FACT_BYTES = 32
+"""Of one line."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A product or a part of its batch, and how it is to be multiplied.
+
+    Operands, results, line shifts and keepers are those of the contract, or of
+    C^T = B^T A^T.
+    """
+
+    a: Any
+    b: Any
+    out: Any
+    low: Any
+    line_shifts: tuple[Exponents, Exponents] | None
+    scheme: Scheme
+    target: Target | None
+    check: bool
+    keepers: tuple[Keeper, Keeper]
+    is_turned: bool = False
+
+    @property
+    def variant(self) -> Variant:
+        """The kernels' variant, but for the residues of an operand that gains bits."""
+        certified = self.target is not None
+        return Variant(self.scheme.num_moduli, self.scheme.scaling, certified)
+
+    def turned(self) -> Job:
+        """Return the job of C^T."""
+        a, b, out = (x.swapaxes(1, 2) for x in (self.b, self.a, self.out))
+        low = None if self.low is None else self.low.swapaxes(1, 2)
+        shifts = None if self.line_shifts is None else self.line_shifts[::-1]
+        scheme = replace(self.scheme, shift=-self.scheme.shift)
+        return replace(
+            self,
+            a=a,
+            b=b,
+            out=out,
+            low=low,
+            line_shifts=shifts,
+            scheme=scheme,
+            keepers=self.keepers[::-1],
+            is_turned=not self.is_turned,
+        )
+
+    def part(self, part: slice) -> Job:
+        """Return the job of a part of the batch."""
+        shifts = self.line_shifts
+        if shifts is not None:
+            shifts = shifts[0][part], shifts[1][part]
+        return replace(
+            self,
+            a=self.a[of_batch(part, self.a)],
+            b=self.b[of_batch(part, self.b)],
+            out=self.out[part],
+            low=None if self.low is None else self.low[part],
+            line_shifts=shifts,
+            keepers=(
+                _keeper_of_part(self.keepers[0], self.a, part),
+                _keeper_of_part(self.keepers[1], self.b, part),
+            ),
+        )
+
+    def with_whole_batches(self) -> Job:
+        """Return the job with operands that do not broadcast."""
+        batch = self.out.shape[0]
+        a, b = (np.broadcast_to(x, (batch, *x.shape[1:])) for x in (self.a, self.b))
+        return replace(self, a=a, b=b)
+
+
+def _keeper_of_part(keeper: Keeper, x: Any, part: slice) -> Keeper:
+    return keeper.of(part.start, part.stop) if x.shape[0] > 1 else keeper
+
+
+class Side:
+    """One operand of a product, from host or device memory to planes, tile by tile.
+
+    What is made for a tile of lines is kept until another tile is entered: `facts`,
+    and `moved`, the facts with line shifts that the last stage sees.
+    """
+
+    def __init__(
+        self, engine: Stages, job: Job, k_block: int, copies: Any, *, left: bool
+    ) -> None:
+        self.engine = engine
+        self.x = job.a if left else job.b.swapaxes(1, 2)
+        self.scheme = job.scheme
+        self.variant = engine.operand_variant(job.variant, job.scheme, left=left)
+        self.left = left
+        self.known: Facts | None = None
+        shifts = job.line_shifts
+        self._shifts = None if shifts is None else shifts[0 if left else 1]
+        self._k_block = k_block
+        self._keeper = job.keepers[0 if left else 1]
+        self._source = copies.source(self.x)
+        self._lines: slice | None = None
+        self._planes: tuple[slice, Any] | None = None
+        self._whole: Any = None
+        self.operand: Operands
+        self.facts: Facts
+        self.moved: Facts
+
+    def whole(self) -> Operands:
+        """Return all lines on the device."""
+        if self._whole is None:
+            self._whole = self._source.load(slice(0, self.x.shape[1]))
+        return Operands(self._whole, self.engine.device)
+
+    def prefetch(self, lines: slice) -> None:
+        """Start to bring a tile of lines to the device."""
+        if self._whole is None:
+            self._source.prefetch(lines)
+
+    def enter(self, lines: slice) -> None:
+        """Go on to a tile of lines."""
+        if self._lines == lines:
+            return
+        self._planes = None
+        self._lines = lines
+        engine = self.engine
+        if self._whole is not None:
+            self.operand = self.whole().of(lines)
+        else:
+            self.operand = Operands(self._source.load(lines), engine.device)
+        k = self.x.shape[2]
+        if self.known is not None:
+            single = self.known.words.shape[1] == 1
+            self.facts = self.known.part(lines) if single else self.known
+        elif k <= self._k_block and self._has_room():
+            words, planes = self._value(self._facts_and_planes, "planes")
+            self.facts, self._planes = Facts(words), (slice(0, k), planes)
+        elif k <= self._k_block and engine.fits_shared(self.operand):
+            words, planes = self._facts_and_planes()
+            self.facts, self._planes = Facts(words), (slice(0, k), planes)
+        else:
+            (words,) = self._value(self._facts, "facts")
+            self.facts = Facts(words)
+        self.moved = self.facts
+        if self._shifts is not None:
+            shifts = self._shifts[:, lines]
+            self.moved = engine.moved_facts(self.operand, self.facts, shifts)
+
+    def _has_room(self) -> bool:
+        """Return whether planes of all lines would be kept."""
+        return self._keeper.has_room(self._bytes(self.x.shape[1]))
+
+    def _bytes(self, lines: int) -> int:
+        """Return the bytes of facts and planes of so many lines."""
+        batch, _, k = self.x.shape
+        planes = self.variant.num_moduli + self.variant.cut_plane
+        return int(batch * padded(lines) * (planes * padded(k) + _FACT_BYTES))
+
+    def _value(self, make: Callable[[], tuple[Any, ...]], name: str) -> tuple[Any, ...]:
+        """Return what is kept of the current lines, or made of them now."""
+        lines, scheme = self._lines, self.scheme
+        assert lines is not None  # noqa: S101 - told to the type checker
+        nbytes = self._bytes(self.operand.x.shape[1]) if name == "planes" else 0
+        return self._keeper.value(
+            make,
+            name,
+            self.variant,
+            gained(scheme, self.left),
+            (lines.start, lines.stop),
+            nbytes=nbytes,
+            is_operand=lines.start == 0,
+        )
+
+    def _facts(self) -> tuple[Any]:
+        """Return the words of the facts of the current lines."""
+        facts = self.engine.line_facts(self.operand, self.scheme, left=self.left)
+        return (facts.words,)
+
+    def _facts_and_planes(self) -> tuple[Any, Any]:
+        """Return the same and planes of all k."""
+        engine = self.engine
+        if engine.fits_shared(self.operand):
+            facts, planes = engine.fused(
+                self.operand, self.variant, self.scheme, left=self.left
+            )
+            return facts.words, planes
+        (words,) = self._facts()
+        return words, engine.residues(self.operand, Facts(words), self.variant)
+
+    def planes(self, inner: slice) -> Any:
+        """Return the planes of a block of k of the current tile."""
+        if self._planes is None or self._planes[0] != inner:
+            self._planes = None
+            operand = self.operand.of(slice(None), inner)
+            planes = self.engine.residues(operand, self.facts, self.variant)
+            self._planes = (inner, planes)
+        return self._planes[1]
