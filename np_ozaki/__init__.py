@@ -21,7 +21,7 @@ from np_ozaki.errors import (
     ShapeError,
     WorkspaceError,
 )
-from np_ozaki.functions import error_bound, matmul
+from np_ozaki.functions import error_bound, matmul, prepare
 from np_ozaki.gemm import DoubleDouble
 from np_ozaki.planning import Plan, plan
 from np_ozaki.report import info, reset_stats, stats
@@ -70,6 +70,7 @@ __all__ = [
     "last_call",
     "matmul",
     "plan",
+    "prepare",
     "reset_stats",
     "stats",
     "strict",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki import context
-from np_ozaki.array import OzArray, operands, unwrap, wrap
+from np_ozaki.array import OzArray, operand_for, operands, prepared_pair, unwrap, wrap
 from np_ozaki.config import (
     Check,
     EngineName,
@@ -21,20 +21,34 @@ from np_ozaki.config import (
     check_choice,
 )
 from np_ozaki.engines import choice
+from np_ozaki.engines.prepared import Pair
 from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refusal
-from np_ozaki.gemm import DoubleDouble, error_bound_arrays, matmul_arrays
+from np_ozaki.gemm import (
+    DoubleDouble,
+    error_bound_arrays,
+    matmul_arrays,
+    prepare_array,
+)
 from np_ozaki.routes import explicit
 from np_ozaki.routes.decision import as_float64
 from np_ozaki.stats import CallInfo
 
-__all__ = ["error_bound", "matmul"]
+__all__ = ["error_bound", "matmul", "prepare"]
 
+Role = Literal["left", "right", "both"]
 _Result = tuple[Any, CallInfo]
 _LARGEST_INTEGER = 1 << 53
 
 
 def _device_matmul(
-    a: Any, b: Any, out: Any, options: Options, *, double: bool, bounded: bool
+    a: Any,
+    b: Any,
+    out: Any,
+    options: Options,
+    *,
+    double: bool,
+    bounded: bool,
+    prepared: Pair,
 ) -> _Result:
     """Multiply where an operand lies on a GPU; the result lies there, too."""
     try:
@@ -55,6 +69,7 @@ def _device_matmul(
             options=options,
             double=double,
             bounded=bounded,
+            prepared=prepared,
         )
     except WorkspaceError:
         raise
@@ -215,7 +230,10 @@ def matmul(
             _refuse_native(x, y, wish)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
     try:
-        result, info = _multiplied(x, y, target, options, double, bounded)
+        product = functools.partial(
+            _multiplied, double=double, bounded=bounded, prepared=prepared_pair(a, b)
+        )
+        result, info = product(x, y, target, options)
     finally:
         written()
     if out is not None:
@@ -226,13 +244,24 @@ def matmul(
 
 
 def _multiplied(
-    a: Any, b: Any, out: Any, options: Options, double: bool, bounded: bool
+    a: Any,
+    b: Any,
+    out: Any,
+    options: Options,
+    *,
+    double: bool,
+    bounded: bool,
+    prepared: Pair,
 ) -> _Result:
     """Multiply unwrapped operands, where they are."""
     if choice.is_device_array(a) or choice.is_device_array(b):
-        return _device_matmul(a, b, out, options, double=double, bounded=bounded)
+        return _device_matmul(
+            a, b, out, options, double=double, bounded=bounded, prepared=prepared
+        )
     if not double:
-        multiply = functools.partial(explicit.matmul_product, bounded=bounded)
+        multiply = functools.partial(
+            explicit.matmul_product, bounded=bounded, prepared=prepared
+        )
         return explicit.run("matmul", np.matmul, multiply, (a, b), out, options)
     _check_doubled(a, b)
     return matmul_arrays(
@@ -243,6 +272,7 @@ def _multiplied(
         options=options,
         double=True,
         bounded=bounded,
+        prepared=prepared,
     )
 
 
@@ -279,6 +309,85 @@ def _refuse_legacy(options: Options) -> None:
         raise OptionError(
             refusal("scaling", "legacy", limit, 'use scaling="norm" or "accurate"')
         )
+
+
+def prepare(
+    x: ArrayLike | OzArray,
+    role: Role = "both",
+    *,
+    precision: Precision | None = None,
+    scaling: Scaling | None = None,
+    engine: EngineName | None = None,
+    workspace_bytes: int | None = None,
+) -> OzArray:
+    """Make now what products will ask of an operand alone, and keep it.
+
+    Products of an OzArray keep it anyhow, so that `A @ x_i` makes the scaling exponents
+    and residues of A once; this is the explicit form.  Options that are not given come
+    from the active scope and the environment, as for `matmul`.
+
+    Parameters
+    ----------
+    x : (..., m, k) array_like
+        An OzArray is prepared and returned, anything else is wrapped, which copies it.
+    role : {"left", "right", "both"}, default "both"
+        Which operand of later products it will be.
+    precision : "auto", float or int, optional
+        Of those products.
+    scaling : {"norm", "legacy"}, optional
+        Likewise.
+    engine : {"auto", "cpu", "cuda", "native"}, optional
+        Likewise; "native" prepares nothing.
+    workspace_bytes : int, optional
+        Memory that may be held by all that is kept: what was used longest ago goes
+        first.
+
+    Returns
+    -------
+    OzArray
+        Of the same data.  What is kept is given up when they change.
+
+    Raises
+    ------
+    OptionError
+        Moduli or exponents depend on both operands: ``precision="exact"`` and
+        ``scaling="accurate"``; or an option is out of range.
+    OperandTypeError
+        The entries are not float64, or `x` shares memory that others may write.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> a = np_ozaki.prepare(np.eye(100), "left")
+    >>> (a @ np.ones(100)).sum()
+    np.float64(100.0)
+    >>> np_ozaki.stats().arrays.prepared.reused > 0
+    True
+    """
+    check_choice("role", role, Role)
+    options = context.default_options().with_changes(
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        workspace_bytes=workspace_bytes,
+        check=False,
+    )
+    array = x if isinstance(x, OzArray) else OzArray(x)
+    if array.dtype != np.float64:
+        limit = "prepared operands have float64 entries"
+        raise OperandTypeError(
+            refusal("x.dtype", array.dtype.name, limit, "convert it by astype(float)")
+        )
+    for side in ("left", "right") if role == "both" else (role,):
+        left = side == "left"
+        kept = array._prepared(left=left)
+        if kept is not None:
+            prepare_array(operand_for(array, options), options, kept, left=left)
+        elif array._storage.shared:
+            limit = "it shares memory that others may write, of which nothing is kept"
+            remedy = "pass a copy: np_ozaki.OzArray(x)"
+            raise OperandTypeError(refusal("x", "OzArray(copy=False)", limit, remedy))
+    return array
 
 
 def error_bound(

@@ -13,6 +13,7 @@ from np_ozaki import context, hooks
 from np_ozaki.config import config
 from np_ozaki.engines import choice, workspace
 from np_ozaki.engines.parallel import available_threads
+from np_ozaki.engines.prepared import prepared_bytes
 from np_ozaki.hooks import HookStatus
 from np_ozaki.stats import Stats
 
@@ -53,6 +54,8 @@ class Info:
         Scopes entered and not left.
     reserved_bytes : int
         Workspace that running products hold.
+    prepared_bytes : dict of str to int
+        What is kept of operands, by place.
     options : dict of str to object
         Defaults after the environment was read.
     """
@@ -63,6 +66,7 @@ class Info:
     threads: int
     live_scopes: int
     reserved_bytes: int
+    prepared_bytes: dict[str, int]
     options: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,6 +93,10 @@ class Info:
             f"threads: {self.threads}",
             f"live scopes: {self.live_scopes}",
             f"workspace in use: {self.reserved_bytes} bytes",
+        ]
+        lines += [
+            f"prepared operands on {place}: {size} bytes"
+            for place, size in self.prepared_bytes.items()
         ]
         lines += [f"option {name}: {value}" for name, value in self.options.items()]
         return "\n".join(lines)
@@ -128,5 +136,6 @@ def info() -> Info:
         threads=settings.threads or available_threads(),
         live_scopes=len(context.live_scopes()),
         reserved_bytes=workspace.reserved_bytes(),
+        prepared_bytes=prepared_bytes(),
         options=asdict(settings.options),
     )

@@ -2,7 +2,15 @@
 
 from np_ozaki.array.core import unwrap
 from np_ozaki.array.oz_array import OzArray, wrap
-from np_ozaki.array.products import operands
+from np_ozaki.array.products import operand_for, operands, prepared_pair
 from np_ozaki.array.strict import strict
 
-__all__ = ["OzArray", "operands", "strict", "unwrap", "wrap"]
+__all__ = [
+    "OzArray",
+    "operand_for",
+    "operands",
+    "prepared_pair",
+    "strict",
+    "unwrap",
+    "wrap",
+]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from np_ozaki.array.storage import ON_DEVICE, Storage, address, count_transfer
 from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
+from np_ozaki.engines.prepared import Prepared
 
 __all__ = ["Core", "adopted", "borrow", "mapped", "unwrap"]
 
@@ -137,6 +138,10 @@ class Core:
         return choice.needed_memory().view(
             buffer, offset, view.shape, view.strides, view.dtype
         )
+
+    def _prepared(self, *, left: bool) -> Prepared | None:
+        """Return what is kept of this array as an operand, if anything may be."""
+        return self._storage.prepared(self._view, left=left)
 
     # Writing ----------------------------------------------------------------------
 

@@ -20,13 +20,23 @@ from np_ozaki.array.indexing import put
 from np_ozaki.array.shapes import ravel, reshape
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
+from np_ozaki.engines.prepared import Pair
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes import explicit
 from np_ozaki.routes.einsum import einsum_product
 from np_ozaki.routes.numpy_api import dot as dot_arrays
 from np_ozaki.stats import CallInfo
 
-__all__ = ["FUNCTIONS", "UFUNCS", "dot", "matmul", "multiply", "operands"]
+__all__ = [
+    "FUNCTIONS",
+    "UFUNCS",
+    "dot",
+    "matmul",
+    "multiply",
+    "operand_for",
+    "operands",
+    "prepared_pair",
+]
 
 _Result = tuple[Any, CallInfo]
 
@@ -80,6 +90,29 @@ def placed(
         return None
 
 
+def operand_for(x: Core, options: Options) -> Any:
+    """Return an array where products under some options would find it.
+
+    Parameters
+    ----------
+    x : Core
+        Of float64.
+    options : Options
+        Of those products.
+
+    Returns
+    -------
+    array
+        On the device or the host.
+    """
+    if choice.device_memory() is None or choice.resolve(options) != "cuda":
+        return x._read()
+    try:
+        return x._device_view()
+    except MemoryError:
+        return x._read()
+
+
 def multiply(
     cls: type[Core],
     name: str,
@@ -120,13 +153,18 @@ def multiply(
     there = placed(cls, a, b, options, to_float64=to_float64)
     if there is not None and _suits_device(name, there, out):
         try:
-            return _multiply_there(cls, name, there, out, options, native)
+            return _multiply_there(
+                cls, name, there, out, options, native, prepared_pair(a, b)
+            )
         except MemoryError:
             pass  # no room for the result: tile by tile, from and to the host
     target = out._read() if isinstance(out, Core) else out
-    product = explicit.matmul_product
+    product = functools.partial(
+        explicit.matmul_product if name == "matmul" else dot_arrays,
+        prepared=prepared_pair(a, b),
+    )
     if name != "matmul":
-        product = functools.partial(dot_arrays, route=name)
+        product.keywords["route"] = name
     try:
         result, info = explicit.run(
             name,
@@ -143,6 +181,24 @@ def multiply(
     if out is not None:
         return out, info
     return (cls._own(result) if type(result) is np.ndarray else result), info
+
+
+def prepared_pair(a: Any, b: Any) -> Pair:
+    """Return what is kept of the operands of a product.
+
+    Parameters
+    ----------
+    a, b : object
+        Operands, wrapped or not.
+
+    Returns
+    -------
+    tuple of Prepared or None
+    """
+    return (
+        a._prepared(left=True) if isinstance(a, Core) else None,
+        b._prepared(left=False) if isinstance(b, Core) else None,
+    )
 
 
 def operands(
@@ -199,11 +255,17 @@ def _multiply_there(
     out: Core | None,
     options: Options,
     native: Callable[..., Any],
+    prepared: Pair,
 ) -> _Result:
     target = None if out is None else out._device_view()
     try:
         result, info = matmul_arrays(
-            *operands, target, route=name, options=options, native=native
+            *operands,
+            target,
+            route=name,
+            options=options,
+            native=native,
+            prepared=prepared,
         )
     finally:
         if out is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Hashable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 from np_ozaki import context
 from np_ozaki.engines import choice
 from np_ozaki.engines.memory import DeviceMemory
+from np_ozaki.engines.prepared import Prepared
 from np_ozaki.errors import EngineUnavailableError, refusal
 from np_ozaki.stats import Direction
 
 __all__ = ["ON_DEVICE", "Side", "Storage", "address", "count_transfer"]
 
 Side = Literal["host", "device"]
+
+_LEAST_PREPARED = 1 << 12
+"""Entries below which an operand is made faster than it is found."""
 
 ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
 """Characters of the dtypes that a device may hold."""
@@ -59,6 +64,7 @@ class Storage:
         "_lent",
         "_lock",
         "_made",
+        "_prepared",
         "_strays",
         "host",
         "shared",
@@ -79,6 +85,7 @@ class Storage:
         # Which work on the device the buffer waits for; whether others used it, too.
         self._made: Any = None
         self._strays = False
+        self._prepared: dict[Hashable, Prepared] = {}
         if buffer is not None:
             self._made = choice.needed_memory().mark()
 
@@ -173,6 +180,37 @@ class Storage:
         if memory.wait(self._made):
             self._strays = True
 
+    def prepared(self, view: NDArray[Any], *, left: bool) -> Prepared | None:
+        """Return what is kept of a view as an operand, or None where nothing may be.
+
+        Parameters
+        ----------
+        view : ndarray
+            Of `host`, as it takes part in a product.
+        left : bool
+            In which role.
+
+        Returns
+        -------
+        Prepared or None
+            For this version of the data.
+        """
+        small = view.size < _LEAST_PREPARED
+        if small or self.shared or view.dtype != np.float64 or not self.may_move:
+            return None
+        key = left, address(view) - address(self.host), view.shape, view.strides
+        with self._lock:
+            if key not in self._prepared:
+                self._prepared[key] = Prepared()
+            return self._prepared[key]
+
+    def _forget(self) -> None:
+        """Let nothing be kept of data that are no more."""
+        self.version += 1
+        for each in self._prepared.values():
+            each.close()
+        self._prepared.clear()
+
     # Writing -----------------------------------------------------------------------
 
     def may_write_device(self) -> bool:
@@ -186,7 +224,7 @@ class Storage:
     def host_written(self) -> None:
         """Note that the host's bytes, which were current, have changed."""
         with self._lock:
-            self.version += 1
+            self._forget()
             if self.shared == "device":
                 memory, start = choice.needed_memory(), time.perf_counter()
                 memory.upload(self.bytes, self._buffer)
@@ -199,7 +237,7 @@ class Storage:
     def device_written(self) -> None:
         """Note that the device's bytes, which were current, have changed."""
         with self._lock:
-            self.version += 1
+            self._forget()
             self._host_current = False
             self._made = choice.needed_memory().mark()
 
@@ -251,7 +289,7 @@ class Storage:
             Whose bytes are current.
         """
         with self._lock:
-            self.version += 1
+            self._forget()
             self.shared = side
             if side == "host":
                 self.drop_device()

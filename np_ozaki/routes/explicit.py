@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from np_ozaki import context
 from np_ozaki.config import Options
+from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes.decision import as_float64
 from np_ozaki.stats import CallInfo
@@ -73,6 +74,7 @@ def matmul_product(
     out: NDArray[Any] | None,
     options: Options,
     bounded: bool = False,
+    prepared: Pair = UNPREPARED,
 ) -> _Result:
     """Multiply two float64 operands on the engine.
 
@@ -86,6 +88,8 @@ def matmul_product(
         Of the call.
     bounded : bool, optional
         Let the info carry a bound of the error.
+    prepared : tuple of Prepared or None, optional
+        What is kept of `a` and of `b`.
 
     Returns
     -------
@@ -93,7 +97,15 @@ def matmul_product(
     CallInfo
         What happened.
     """
-    return matmul_arrays(a, b, out, route="matmul", options=options, bounded=bounded)
+    return matmul_arrays(
+        a,
+        b,
+        out,
+        route="matmul",
+        options=options,
+        bounded=bounded,
+        prepared=prepared,
+    )
 
 
 def run(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki.config import Options
+from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.errors import ShapeError
 from np_ozaki.gemm import matmul_arrays, product
 from np_ozaki.routes.decision import (
@@ -86,6 +87,7 @@ def dot(
     out: NDArray[Any] | None,
     options: Options,
     route: str = "dot",
+    prepared: Pair = UNPREPARED,
 ) -> tuple[Any, CallInfo]:
     """Return `numpy.dot` of two float64 arrays of one or more dimensions.
 
@@ -101,6 +103,8 @@ def dot(
         Precision, scaling, engine.
     route : str
         Name for the counters.
+    prepared : tuple of Prepared or None, optional
+        What is kept of `a` and of `b`.
 
     Returns
     -------
@@ -131,7 +135,7 @@ def dot(
     if b.ndim > 2:
         inner = b.shape[-2]
         columns = np.moveaxis(b, -2, 0).reshape(inner, math.prod(shape[a.ndim - 1 :]))
-    return _rows_by_columns(a, columns, shape, out, options, route, np.dot)
+    return _rows_by_columns(a, columns, shape, out, options, route, np.dot, prepared)
 
 
 def _dot_shape(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, ...]:
@@ -159,12 +163,19 @@ def _rows_by_columns(
     options: Options,
     route: str,
     native: Callable[[Any, Any], Any],
+    prepared: Pair = UNPREPARED,
 ) -> tuple[Any, CallInfo]:
     """Multiply (..., k) by (k, n) or (k,) and give the result its shape."""
     rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) if a.ndim > 2 else a
     if not shape:
         result, info = matmul_arrays(
-            rows, columns, None, route=route, options=options, native=native
+            rows,
+            columns,
+            None,
+            route=route,
+            options=options,
+            native=native,
+            prepared=prepared,
         )
         if out is None:
             return result, info
@@ -174,7 +185,13 @@ def _rows_by_columns(
     result = np.empty(shape)
     flat = result.reshape(rows.shape[:-1] + columns.shape[1:])
     _, info = matmul_arrays(
-        rows, columns, flat, route=route, options=options, native=native
+        rows,
+        columns,
+        flat,
+        route=route,
+        options=options,
+        native=native,
+        prepared=prepared,
     )
     if out is None:
         return result, info

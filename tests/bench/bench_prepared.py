@@ -20,6 +20,8 @@ from np_ozaki.gemm import matmul_arrays
 
 ROUNDS = 7
 WIDTHS = (1, 16, 256)
+LARGEST_ON_CPU = 2048
+"""n up to which square products are timed there."""
 
 
 def seconds(job, engine):
@@ -64,7 +66,8 @@ def main(engine="cpu", *sizes):
         for n in map(int, sizes or (512, 1024, 2048, 4096, 8192)):
             rng = np.random.default_rng(n)
             a = rng.standard_normal((n, n))
-            for width in WIDTHS:
+            square = (n,) if engine == "cuda" or n <= LARGEST_ON_CPU else ()
+            for width in (*WIDTHS, *square):
                 pair = a, rng.standard_normal((n, width))
                 if engine == "cuda":
                     import cupy
