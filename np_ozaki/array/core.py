@@ -9,12 +9,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki import context
 from np_ozaki.array.storage import ON_DEVICE, Storage, address, count_transfer
 from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Prepared
 
 __all__ = ["Core", "adopted", "borrow", "mapped", "unwrap"]
+
+_LEAST_UPLOADED = 1 << 20
+"""Bytes from which a snapshot is taken on the device."""
 
 
 class Core:
@@ -66,6 +70,38 @@ class Core:
         view: NDArray[Any] = np.ndarray(x.shape, x.dtype, host, offset, x.strides)
         return cls._of(Storage(host, buffer, shared="device"), view)
 
+    @classmethod
+    def _snapshot(cls, x: NDArray[Any]) -> Self:
+        """Return an array of a copy, made at once where products will run.
+
+        A large copy on the host would take longer than one to the device.
+        """
+        flat = x.ravel(order="K")
+        wanted = (
+            x.nbytes >= _LEAST_UPLOADED
+            and x.dtype == np.float64
+            and x.dtype.isnative
+            and choice.device_memory() is not None
+            and np.may_share_memory(flat, x)
+            and flat.flags.aligned
+            and choice.resolve(context.default_options()) == "cuda"
+        )
+        if wanted:
+            try:
+                return cls._uploaded(x, flat)
+            except MemoryError:
+                pass
+        return cls._own(np.array(x, subok=False))
+
+    @classmethod
+    def _uploaded(cls, x: NDArray[Any], flat: NDArray[Any]) -> Self:
+        memory, start = choice.needed_memory(), time.perf_counter()
+        buffer = memory.allocate(x.nbytes)
+        memory.upload(flat.view(np.uint8), buffer)
+        count_transfer("to device", x.nbytes, start)
+        host = np.empty_like(x, subok=False)
+        return cls._of(Storage(host, buffer), host)
+
     def _see(self, view: NDArray[Any]) -> Self:
         """Return another view of the storage."""
         return self._of(self._storage, view)
@@ -84,6 +120,17 @@ class Core:
         if not self._storage.on_host:
             check_conversion(f"numpy.{name}", "OzArray on a device")
         return self._read()
+
+    def _copy_to_host(self) -> NDArray[Any]:
+        """Return the data as an ndarray of its own."""
+        storage, view = self._storage, self._view
+        whole = view.nbytes == storage.host.nbytes and view.flags.forc
+        if storage.on_host or not (whole and self._fits_device):
+            return self._read().copy(order="K")
+        # Straight to the copy: the storage's own memory need not be touched.
+        copy = np.empty_like(view)
+        storage.download(copy.ravel(order="K").view(np.uint8))
+        return copy
 
     def _piece(self) -> NDArray[Any]:
         """Return current data for a look at few entries: no more than these are copied.

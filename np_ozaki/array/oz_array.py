@@ -103,11 +103,16 @@ class OzArray(Core):
             return
         if not hasattr(source, "__array__") and hasattr(source, "__dlpack__"):
             source = np.from_dlpack(source)
-        host = np.array(source, copy=copy is not False, subok=False)
         if copy is False:
+            host = np.array(source, copy=False, subok=False)
             self._storage, self._view = Storage(host, shared="host"), host.view()
-        else:
-            self._storage, self._view = Storage(host), host
+            return
+        if isinstance(source, np.ndarray):
+            made = self._snapshot(source)
+            self._storage, self._view = made._storage, made._view
+            return
+        host = np.array(source)
+        self._storage, self._view = Storage(host), host
 
     # What NumPy asks for -------------------------------------------------------
 
@@ -136,10 +141,10 @@ class OzArray(Core):
                     "leave it out, or call copy_to_host()",
                 )
             )
-        data = self._read()
-        if copy or (dtype is not None and np.dtype(dtype) != data.dtype):
-            return np.array(data, dtype=dtype, copy=copy)
-        return storage.lend(data)
+        other = dtype is not None and np.dtype(dtype) != self.dtype
+        if other:
+            return np.array(self._read(), dtype=dtype, copy=copy)
+        return self._copy_to_host() if copy else storage.lend(self._read())
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -274,7 +279,7 @@ class OzArray(Core):
         ndarray
             A copy, in the memory order of the array.
         """
-        return self._read().copy(order="K")
+        return self._copy_to_host()
 
     # What a user sees ----------------------------------------------------------
 

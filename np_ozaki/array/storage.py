@@ -131,12 +131,23 @@ class Storage:
         with self._lock:
             if self._host_current:
                 return
-            memory, start = choice.needed_memory(), time.perf_counter()
-            self._wait(memory)
-            memory.download(self._buffer, self.bytes)
-            count_transfer("to host", self.host.nbytes, start)
+            self.download(self.bytes)
             # What strangers write to the device is not seen: copies are of the moment.
             self._host_current = self.shared is None
+
+    def download(self, target: NDArray[np.uint8]) -> None:
+        """Copy the device's current bytes to the host.
+
+        Parameters
+        ----------
+        target : (nbytes,) ndarray of uint8
+            Of any memory; the storage's own does not become current by this.
+        """
+        with self._lock:
+            memory, start = choice.needed_memory(), time.perf_counter()
+            self._wait(memory)
+            memory.download(self._buffer, target)
+            count_transfer("to host", target.nbytes, start)
 
     def to_device(self) -> Any:
         """Make the device's bytes current and return their buffer.

@@ -33,6 +33,10 @@ def strict(on: bool = True) -> Iterator[None]:
         (``numpy.asarray``, and what calls it, SciPy for one), or data would come from a
         device because a function of NumPy runs on the host; a TypeError.
 
+    Yields
+    ------
+    None
+
     Notes
     -----
     ``copy_to_host()``, ``tolist()``, ``item()``, ``float(x)`` and printing ask by name.
@@ -43,7 +47,7 @@ def strict(on: bool = True) -> Iterator[None]:
     >>> with np_ozaki.strict():
     ...     np.asarray(np_ozaki.OzArray([1.0]))
     Traceback (most recent call last):
-    np_ozaki.errors.ConversionError: numpy.asarray=OzArray: implicit conversions are \
+    np_ozaki.errors.ConversionError: numpy.asarray='OzArray': implicit conversions are \
 errors in strict mode; call copy_to_host() where a copy is meant
     """
     token = _chosen.set(bool(on))

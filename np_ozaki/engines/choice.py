@@ -106,6 +106,10 @@ def device_memory() -> DeviceMemory | None:
 def needed_memory() -> DeviceMemory:
     """Return the memory of the GPUs, where data are or shall be there.
 
+    Returns
+    -------
+    DeviceMemory
+
     Raises
     ------
     EngineUnavailableError

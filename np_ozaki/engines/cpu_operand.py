@@ -168,7 +168,23 @@ def finite_lines(x: Array, axis: int, threads: int) -> tuple[Array | None, Array
 
 
 def keeper_of(x: Array, prepared: Prepared, limit: int, *, left: bool) -> Keeper:
-    """Return where to keep what is made of A (left) or B; see `prepared.Keeper`."""
+    """Return where to keep what is made of an operand.
+
+    Parameters
+    ----------
+    x : (batch, m, k) or (batch, k, n) ndarray of float64
+        A or B.
+    prepared : Prepared
+        Of `x` in that role.
+    limit : int
+        Bytes of all that may be kept on the host.
+    left : bool
+        Whether `x` is A.
+
+    Returns
+    -------
+    Keeper
+    """
     return Keeper(prepared, HOST, limit, "cpu", left, x.shape, x.strides)
 
 

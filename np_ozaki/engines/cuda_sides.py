@@ -28,6 +28,25 @@ class Job:
 
     Operands, results, line shifts and keepers are those of the contract, or of
     C^T = B^T A^T.
+
+    Attributes
+    ----------
+    a, b, out : (batch, rows, columns) arrays of float64
+        On the device or the host, all on one side.
+    low : array of float64 or None
+        Takes what the rounding to `out` left.
+    line_shifts : tuple of (batch, lines) ndarray of int64, or None
+        As for `Engine.matmul`.
+    scheme : Scheme
+        Moduli, scaling, shift.
+    target : "conventional", int or None
+        What a certificate shall show.
+    check : bool
+        Whether C' is held to checksums.
+    keepers : tuple of Keeper
+        Of A and of B.
+    is_turned : bool
+        Whether this is the job of C^T.
     """
 
     a: Any
@@ -99,6 +118,19 @@ class Side:
 
     What is made for a tile of lines is kept until another tile is entered: `facts`,
     and `moved`, the facts with line shifts that the last stage sees.
+
+    Parameters
+    ----------
+    engine : Stages
+        Who makes them.
+    job : Job
+        The product.
+    k_block : int
+        Largest block of the inner dimension.
+    copies : Copies
+        How operands come from the host.
+    left : bool
+        Whether this is A.
     """
 
     def __init__(

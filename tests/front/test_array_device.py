@@ -72,6 +72,25 @@ def test_a_chain_makes_no_copy_between_products(place):
     assert_same_bits(data(again), PRODUCT)
 
 
+def test_large_snapshots_are_taken_on_the_device(place):
+    source = np.asfortranarray(RNG.standard_normal((400, 330)))
+    want = source.copy(order="K")
+    x = OzArray(source)
+    source[:] = 0.0
+    assert x.device == "cuda:0"
+    assert not x._storage.on_host
+    assert x.strides == want.strides
+    assert_same_bits(x.copy_to_host(), want)
+    assert_same_bits(x.T.copy_to_host(), want.T)
+    assert_same_bits(np.array(x), want)
+    assert not x._storage.on_host
+    assert transfers() == (1, 3)
+    assert_same_bits(x[1:].copy_to_host(), want[1:])
+    assert OzArray(want[::2]).device == "cpu"
+    with np_ozaki.enabled(engine="cpu"):
+        assert OzArray(want).device == "cpu"
+
+
 def test_host_operands_are_brought_for_the_user(place):
     (a,) = device_arrays(A)
     for result in (a @ B, A @ OzArray(B), a.dot(B), np.dot(a, B), np.matmul(A, a)):
@@ -237,7 +256,8 @@ def test_numpy_asarray_without_a_copy(place):
     host[0] = 0.0
     assert_same_bits(x.copy_to_host(), A)
     assert np_ozaki.stats().arrays.conversions == 2
-    assert np.shares_memory(np.asarray(x, copy=False), np.asarray(x))
+    seen = np.asarray(x)
+    assert np.shares_memory(np.asarray(x, copy=False), seen)
 
 
 def test_out_routes_as_without_it(place):
@@ -429,7 +449,8 @@ def test_arrays_of_other_libraries(place):
     assert (choice.to_host(theirs)[1] == 1).all()
     backwards = OzArray(theirs[::-1, 1:], copy=False)
     assert_same_bits(backwards.copy_to_host(), choice.to_host(theirs)[::-1, 1:])
-    for result in (x + theirs, theirs + x, x @ theirs, theirs @ x, np.add(theirs, x)):
+    # CuPy's own @ takes CuPy's arrays only, on its right.
+    for result in (x + theirs, theirs + x, x @ theirs, np.matmul(theirs, x)):
         assert type(result) is OzArray
         assert result.device == "cuda:0"
     assert_same_bits(data(snapshot @ theirs), data(snapshot @ shared))
