@@ -184,10 +184,11 @@ def _tried(
     special: Function, cls: type[Core], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call an own version; calls that do not fit its signature are NumPy's."""
-    try:
-        _signature(special).bind(cls, *args, **kwargs)
-    except TypeError:
-        return NotImplemented
+    if kwargs or len(args) != 2:  # two operands fit every product
+        try:
+            _signature(special).bind(cls, *args, **kwargs)
+        except TypeError:
+            return NotImplemented
     return special(cls, *args, **kwargs)
 
 

@@ -18,7 +18,6 @@ from np_ozaki.config import Options
 from np_ozaki.engines import cpu, cpu_operand, prepared, workspace
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
-from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.prepared import (
     HOST,
     UNPREPARED,
@@ -749,7 +748,7 @@ def test_a_device_without_memory_drops_what_is_kept(place, monkeypatch):
     kept = pair()
     on_device(place, place.engine, a, b, kept, scheme=scheme)
     held = sum(prepared_bytes().values())
-    right, tries = Stages.residue_gemm, []
+    right, tries = place.engine.residue_gemm, []
 
     def failing(*args, **kwargs):
         tries.append(sum(prepared_bytes().values()))
@@ -757,7 +756,7 @@ def test_a_device_without_memory_drops_what_is_kept(place, monkeypatch):
             raise MemoryError
         return right(*args, **kwargs)
 
-    monkeypatch.setattr(Stages, "residue_gemm", failing)
+    monkeypatch.setattr(place.engine, "residue_gemm", failing)
     monkeypatch.setattr(
         place.engine.device, "is_out_of_memory", lambda e: isinstance(e, MemoryError)
     )

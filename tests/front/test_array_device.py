@@ -449,8 +449,8 @@ def test_arrays_of_other_libraries(place):
     assert (choice.to_host(theirs)[1] == 1).all()
     backwards = OzArray(theirs[::-1, 1:], copy=False)
     assert_same_bits(backwards.copy_to_host(), choice.to_host(theirs)[::-1, 1:])
-    # CuPy's own @ takes CuPy's arrays only, on its right.
-    for result in (x + theirs, theirs + x, x @ theirs, np.matmul(theirs, x)):
+    # CuPy's own product takes CuPy's arrays only.
+    for result in (x + theirs, theirs + x, x @ theirs, np.add(x, theirs)):
         assert type(result) is OzArray
         assert result.device == "cuda:0"
     assert_same_bits(data(snapshot @ theirs), data(snapshot @ shared))
