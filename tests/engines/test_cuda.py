@@ -725,7 +725,9 @@ def spare_bits(a, num_moduli):
 
 
 @pytest.mark.parametrize("scaling", SCALINGS[:2])
-@pytest.mark.parametrize("num_moduli", [9, 15, 49])
+@pytest.mark.parametrize(
+    "num_moduli", [9, 15, pytest.param(49, marks=pytest.mark.slow)]
+)
 def test_bits_that_one_operand_lends(place, num_moduli, scaling):
     rng = np.random.default_rng(num_moduli)
     a, b = bits_and_numbers(rng)
