@@ -25,6 +25,7 @@ from np_ozaki.engines.prepared import Pair
 from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refusal
 from np_ozaki.gemm import (
     DoubleDouble,
+    check_prepares,
     error_bound_arrays,
     matmul_arrays,
     prepare_array,
@@ -222,20 +223,18 @@ def matmul(
     )
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
-    x, y, target, written = operands(OzArray, a, b, out, options)
+    prepared = prepared_pair(a, b)
+    x, y, place = operands(OzArray, a, b, out, options)
     wish = 'output="dd"' if double else _promise(precision)
     if wish is not None or bounded:
         x, y = _as_array(x), _as_array(y)
         if wish is not None and not double:
             _refuse_native(x, y, wish)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
-    try:
-        product = functools.partial(
-            _multiplied, double=double, bounded=bounded, prepared=prepared_pair(a, b)
+    with place as target:
+        result, info = _multiplied(
+            x, y, target, options, double=double, bounded=bounded, prepared=prepared
         )
-        result, info = product(x, y, target, options)
-    finally:
-        written()
     if out is not None:
         result = out
     elif isinstance(a, OzArray) or isinstance(b, OzArray):
@@ -372,6 +371,7 @@ def prepare(
         workspace_bytes=workspace_bytes,
         check=False,
     )
+    check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
     if array.dtype != np.float64:
         limit = "prepared operands have float64 entries"
@@ -386,7 +386,7 @@ def prepare(
         elif array._storage.shared:
             limit = "it shares memory that others may write, of which nothing is kept"
             remedy = "pass a copy: np_ozaki.OzArray(x)"
-            raise OperandTypeError(refusal("x", "OzArray(copy=False)", limit, remedy))
+            raise OperandTypeError(refusal("x", "OzArray", limit, remedy))
     return array
 
 

@@ -32,6 +32,7 @@ from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
 __all__ = [
     "DoubleDouble",
+    "check_prepares",
     "engine_of",
     "error_bound_arrays",
     "matmul_arrays",
@@ -480,6 +481,28 @@ def _unless_repeated(
     return prepared if stack.shape[0] == math.prod(batch) else None
 
 
+def check_prepares(options: Options) -> None:
+    """Refuse options under which nothing can be prepared of one operand.
+
+    Parameters
+    ----------
+    options : Options
+        Of later products.
+
+    Raises
+    ------
+    OptionError
+        Their exponents or moduli depend on both operands.
+    """
+    for name, value, remedy in (
+        ("precision", "exact", 'pass "auto", a number of moduli or a tolerance'),
+        ("scaling", "accurate", 'pass scaling="norm"'),
+    ):
+        if getattr(options, name) == value:
+            limit = "depends on both operands: nothing can be prepared of one"
+            raise OptionError(refusal(name, value, limit, remedy))
+
+
 def prepare_array(
     x: Array, options: Options, prepared: Prepared, *, left: bool
 ) -> None:
@@ -506,13 +529,7 @@ def prepare_array(
     ShapeError
         `x` is a scalar.
     """
-    for name, value, remedy in (
-        ("precision", "exact", 'pass "auto", a number of moduli or a tolerance'),
-        ("scaling", "accurate", 'pass scaling="norm"'),
-    ):
-        if getattr(options, name) == value:
-            limit = "depends on both operands: nothing can be prepared of one"
-            raise OptionError(refusal(name, value, limit, remedy))
+    check_prepares(options)
     if not x.ndim:
         raise _scalar_error("x", x)
     if not x.size or native_reason(options):

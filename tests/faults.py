@@ -22,7 +22,13 @@ QUICK = ("-m", "not slow")
 ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
 CHECKSUM_TESTS = ("tests/engines/test_checksum.py",)
 CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
-CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
+CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
+ARRAY_TESTS = (
+    "tests/front/test_array_device.py",
+    "tests/front/test_array.py",
+    "tests/front/test_array_machine.py",
+    "tests/front/test_numpy_names.py",
+)
 PREPARED_TESTS = ("tests/engines/test_prepared.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
@@ -898,6 +904,76 @@ FAULTS = {
         "            stack.callback(_here.discard, id(worker))\n",
         "",
     ),
+    "array: the device's copy survives a write on the host": (
+        "array/storage.py",
+        "            if self._device_current:\n                self.drop_device()\n",
+        "",
+    ),
+    "array: the host's copy survives a write on the device": (
+        "array/storage.py",
+        "            self._host_current = False\n            self._made",
+        "            self._made",
+    ),
+    "array: prepared operands outlive a write": (
+        "array/storage.py",
+        "            each.close()\n",
+        "            pass\n",
+    ),
+    "array: a copy of shared device memory is taken for current": (
+        "array/storage.py",
+        "self._host_current = self.shared is None",
+        "self._host_current = True",
+    ),
+    "array: writes on the device beside a lent ndarray": (
+        "array/storage.py",
+        'return self.shared != "host" and not lent',
+        'return self.shared != "host"',
+    ),
+    "array: prepared operands of memory that others write": (
+        "array/storage.py",
+        "if small or self.shared or view.dtype",
+        "if small or view.dtype",
+    ),
+    "array: arguments of functions are writeable": (
+        "array/adopt.py",
+        "                view.flags.writeable = False\n",
+        "",
+    ),
+    "array: overlapping operands on a device": (
+        "array/elementwise.py",
+        "np.may_share_memory(view, x) and not _same(view, x)",
+        "False",
+    ),
+    "array: overlapping assignment on a device": (
+        "array/indexing.py",
+        "        if np.may_share_memory(given, target):\n            return False\n",
+        "",
+    ),
+    "array: indices wrap on a device": (
+        "array/indexing.py",
+        "if index.size and not -length <= index.min() <= index.max() < length:",
+        "if False:",
+    ),
+    "array: errstate unheard on a device": (
+        "array/elementwise.py",
+        "_QUIET.issuperset(np.geterr().values())",
+        "True",
+    ),
+    "array: results on a device lie in C order": (
+        "array/elementwise.py",
+        "x.shape == shape and x.flags.c_contiguous",
+        "x.shape == shape",
+    ),
+    "array: numpy.asarray gives the memory itself": (
+        "array/oz_array.py",
+        "return self._copy_to_host() if copy else storage.lend(self._read())",
+        "return self._copy_to_host() if copy else self._read()",
+    ),
+    "array: strict mode lets functions fetch": (
+        "array/core.py",
+        'check_conversion(f"numpy.{name}", "OzArray on a device")',
+        "pass",
+    ),
 }
 
 
@@ -905,6 +981,8 @@ def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
     if name.startswith("dask"):
         return (*QUICK, "tests/dask")
+    if name.startswith("array: "):
+        return ARRAY_TESTS
     if name.startswith("prepared: "):
         on_device = ("-k", "device or stream") if " on a device" in name else ()
         return PREPARED_TESTS + on_device
@@ -913,7 +991,7 @@ def tests_of(name: str) -> tuple[str, ...]:
     if not name.startswith("cuda "):
         return TESTS
     if name.startswith("cuda checksum"):
-        return QUICK + CHECKSUM_TESTS
+        return QUICK + CUDA_CHECKSUM_TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:
         return QUICK + ARITHMETIC_TESTS + CUDA_TESTS
     return QUICK + CUDA_TESTS

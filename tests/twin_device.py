@@ -7,6 +7,7 @@ engine's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -123,7 +124,7 @@ class Memory:
     def upload(self, source: np.ndarray, buffer: DeviceArray) -> None:
         buffer.memory[...] = source
 
-    def download(self, buffer: DeviceArray, target: np.ndarray) -> None:
+    def download(self, buffer: DeviceArray, target: np.ndarray, mark: None) -> None:
         target[...] = buffer.memory
 
     def view(self, buffer, offset, shape, strides, dtype) -> DeviceArray:
@@ -153,7 +154,7 @@ class Memory:
     def wait(self, mark: None) -> bool:
         return False
 
-    def synchronize(self) -> None:
+    def synchronize(self, device: int) -> None:
         pass
 
 
@@ -199,6 +200,7 @@ def install(monkeypatch: Any) -> Memory:
         "cuda_engine": lambda: engine,
         "device_memory": lambda: memory,
         "as_device_array": _as_device_array,
+        "on_device": lambda number: contextlib.nullcontext(),
         "to_host": lambda x: host(x).copy(),
     }
     for name, value in stand_ins.items():

@@ -14,6 +14,10 @@ from np_ozaki.array.storage import address
 __all__ = ["Passed", "adopt"]
 
 
+_OF_CALLABLES = frozenset({"apply_over_axes", "fromfunction"})
+"""Functions that return what a caller's function returned, and may keep."""
+
+
 class Passed:
     """The arguments of one call of NumPy on the host, and what came back.
 
@@ -47,7 +51,18 @@ class Passed:
             self._given[id(leaf)] = leaf, None
         return leaf
 
-    def result(self, cls: type[Core], leaf: Any, *, read_only: bool = False) -> Any:
+    def _has_objects(self) -> bool:
+        """Return whether arrays may be among the entries."""
+        return any(view.dtype.hasobject for view, _ in self._given.values())
+
+    def result(
+        self,
+        cls: type[Core],
+        leaf: Any,
+        *,
+        read_only: bool = False,
+        shared: bool = False,
+    ) -> Any:
         """Return one result as an OzArray, if it is an ndarray.
 
         Parameters
@@ -58,6 +73,8 @@ class Passed:
             What NumPy returned.
         read_only : bool, optional
             Whether the function means its views to be read-only.
+        shared : bool, optional
+            Whether new arrays may be others', too.
 
         Returns
         -------
@@ -71,14 +88,17 @@ class Passed:
             return view if core is None else core
         if type(leaf) is not np.ndarray:
             return leaf
-        if leaf.base is None:
-            return cls._own(leaf)
+        if shared or self._name in _OF_CALLABLES or self._has_objects():
+            return cls._sharing(leaf)
         for core in self._cores:
             if np.may_share_memory(leaf, core._storage.host):
                 if core._view.flags.writeable and not read_only:
                     leaf = _writeable(leaf, core)
                 return core._see(leaf)
-        return cls._sharing(leaf)
+        others = (view for view, core in self._given.values() if core is None)
+        if any(np.may_share_memory(leaf, view) for view in others):
+            return cls._sharing(leaf)
+        return cls._own(leaf)
 
 
 def _writeable(view: NDArray[Any], core: Core) -> NDArray[Any]:

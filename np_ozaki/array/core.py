@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Prepared
 
-__all__ = ["Core", "adopted", "borrow", "mapped", "unwrap"]
+__all__ = ["Core", "adopted", "borrow", "mapped", "unwrap", "written_on_host"]
 
 _LEAST_UPLOADED = 1 << 20
 """Bytes from which a snapshot is taken on the device."""
@@ -57,10 +58,15 @@ class Core:
 
     @classmethod
     def _on_device(cls, x: Any) -> Self:
-        """Return an array of a C-contiguous device array that nobody else has."""
+        """Return an array of a device array that nobody else has.
+
+        Contiguous in some order of its axes.
+        """
         buffer, _ = choice.needed_memory().extent(x)
-        host = np.empty(x.shape, x.dtype)
-        return cls._of(Storage(host, buffer), host)
+        order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
+        host = np.empty([x.shape[i] for i in order], x.dtype)
+        view = host.transpose(np.argsort(order)) if x.ndim > 1 else host
+        return cls._of(Storage(host, buffer), view)
 
     @classmethod
     def _sharing_device(cls, x: Any) -> Self:
@@ -76,22 +82,22 @@ class Core:
 
         A large copy on the host would take longer than one to the device.
         """
-        flat = x.ravel(order="K")
+        x = x.view(np.ndarray)
         wanted = (
             x.nbytes >= _LEAST_UPLOADED
             and x.dtype == np.float64
             and x.dtype.isnative
+            and x.flags.aligned
             and choice.device_memory() is not None
-            and np.may_share_memory(flat, x)
-            and flat.flags.aligned
             and choice.resolve(context.default_options()) == "cuda"
         )
-        if wanted:
+        flat = x.ravel(order="K") if wanted else x
+        if wanted and np.may_share_memory(flat, x):
             try:
                 return cls._uploaded(x, flat)
             except MemoryError:
                 pass
-        return cls._own(np.array(x, subok=False))
+        return cls._own(np.array(x))
 
     @classmethod
     def _uploaded(cls, x: NDArray[Any], flat: NDArray[Any]) -> Self:
@@ -177,11 +183,14 @@ class Core:
         MemoryError
             The device has no room.
         """
-        view, storage = self._view, self._storage
         if not self._fits_device:
             return borrow(self._read())
-        buffer = storage.to_device()
-        offset = address(view) - address(storage.host) if view.size else 0
+        return self._in(self._storage.to_device())
+
+    def _in(self, buffer: Any) -> Any:
+        """Return the device array in a buffer of the storage."""
+        view = self._view
+        offset = address(view) - address(self._storage.host) if view.size else 0
         return choice.needed_memory().view(
             buffer, offset, view.shape, view.strides, view.dtype
         )
@@ -199,6 +208,33 @@ class Core:
             and self._view.flags.writeable
             and self._storage.may_write_device()
         )
+
+    @contextlib.contextmanager
+    def _written_on_device(self) -> Iterator[Any]:
+        """Yield the device array with current data, to be written."""
+        with self._storage.device_write() as buffer:
+            yield self._in(buffer)
+
+
+@contextlib.contextmanager
+def written_on_host(targets: Iterable[Any]) -> Iterator[None]:
+    """Hold the host's bytes of every Core among the targets while they change.
+
+    Parameters
+    ----------
+    targets : iterable
+        Arrays that a function on the host writes to.
+
+    Yields
+    ------
+    None
+    """
+    found = {id(x._storage): x._storage for x in targets if isinstance(x, Core)}
+    with contextlib.ExitStack() as stack:
+        # In one order, so that two threads cannot wait for each other.
+        for key in sorted(found):
+            stack.enter_context(found[key].host_write())
+        yield
 
 
 def borrow(x: NDArray[Any]) -> Any:

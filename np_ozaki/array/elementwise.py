@@ -69,14 +69,13 @@ def elementwise(
     if target is not None and not _accepts(target, twins, dtype):
         return NotImplemented
     try:
+        places = list(map(_placed, operands))
         if target is None:
-            target, result = new_on_device(cls, _layout(twins, dtype))
-        else:
-            result = target._device_view()
-        ufunc(*map(_placed, operands), out=result)
+            target = new_on_device(cls, _layout(twins, dtype))
+        with target._written_on_device() as result:
+            ufunc(*places, out=result)
     except MemoryError:
         return NotImplemented
-    target._storage.device_written()
     return target
 
 
@@ -154,8 +153,8 @@ def _layout(twins: list[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.asarray(iterator.operands[-1])
 
 
-def new_on_device(cls: type[_T], host: NDArray[Any]) -> tuple[_T, Any]:
-    """Return an array whose data are to be written on the device, and that array there.
+def new_on_device(cls: type[_T], host: NDArray[Any]) -> _T:
+    """Return an array whose data are to be written on the device.
 
     Parameters
     ----------
@@ -166,12 +165,8 @@ def new_on_device(cls: type[_T], host: NDArray[Any]) -> tuple[_T, Any]:
 
     Returns
     -------
-    array : Core
+    Core
         Of that memory.
-    device array
-        Uninitialised.
     """
-    memory = choice.needed_memory()
-    buffer = memory.allocate(host.nbytes)
-    array = cls._of(Storage(host, buffer), host)
-    return array, memory.view(buffer, 0, host.shape, host.strides, host.dtype)
+    buffer = choice.needed_memory().allocate(host.nbytes)
+    return cls._of(Storage(host, buffer), host)

@@ -89,7 +89,7 @@ def dlpack(
     """
     here = dlpack_device(x)
     wanted = here if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
-    if wanted[0] not in {_CPU, here[0]}:
+    if wanted[0] != _CPU and wanted != here:
         raise BufferError(f"dl_device={wanted}: the data are on {here}")
     if copy is False and wanted != here:
         raise BufferError(f"copy=False: the data are on {here}, not on {wanted}")
@@ -101,6 +101,7 @@ def dlpack(
         capsule = x._read().__dlpack__(**given)
         x._storage.hand_out("host")
         return capsule
-    capsule = x._device_view().__dlpack__(**given)
+    with choice.on_device(here[1]):
+        capsule = x._device_view().__dlpack__(**given)
     x._storage.hand_out("device")
     return capsule

@@ -16,7 +16,7 @@ import numpy as np
 
 from np_ozaki import context
 from np_ozaki.array.adopt import Passed, adopt
-from np_ozaki.array.core import Core, mapped
+from np_ozaki.array.core import Core, mapped, written_on_host
 from np_ozaki.array.products import FUNCTIONS
 from np_ozaki.array.shapes import copied, ravel, reshape
 
@@ -38,6 +38,12 @@ _SHAPES: Final = frozenset(
     ones_like result_type shape shares_memory size zeros_like""".split()
 )
 """Functions that look at shapes, dtypes and addresses only."""
+
+_OF_ARRAYS: Final = frozenset(
+    """atleast_1d atleast_2d atleast_3d broadcast_arrays can_cast common_type
+    may_share_memory result_type shares_memory""".split()
+)
+"""Those that look so at all their arguments; others at the first."""
 
 _READ_ONLY: Final = frozenset(
     """broadcast_arrays broadcast_to diag diagonal linalg.diagonal
@@ -198,6 +204,7 @@ def _without_data(
     """Call a function on host memory that need not be current, if views come back."""
     cores: list[Core] = []
     others: set[int] = set()
+    name = _name(func)
 
     def twin(leaf: Any) -> Any:
         if not isinstance(leaf, Core):
@@ -206,8 +213,17 @@ def _without_data(
         cores.append(leaf)
         return leaf._view
 
-    plain = mapped(args, twin), mapped(kwargs, twin)
-    name = _name(func)
+    def current(leaf: Any) -> Any:
+        if isinstance(leaf, Core):
+            leaf._read_unasked(name)
+        return twin(leaf)
+
+    # Where to split, which axis, what shape: these are data.
+    arrays = len(args) if name in _OF_ARRAYS else 1
+    plain = (
+        (*mapped(args[:arrays], twin), *mapped(args[arrays:], current)),
+        mapped(kwargs, current),
+    )
     result = func(*plain[0], **plain[1])
     unknown = False
 
@@ -237,12 +253,10 @@ def _on_host(
     count_on_host(name)
     written = _written(func, args, kwargs)
     passed = Passed(name, written)
-    try:
-        result = func(*mapped(args, passed.ndarray), **mapped(kwargs, passed.ndarray))
-    finally:
-        for x in written:
-            if isinstance(x, Core):
-                x._storage.host_written()
+    # Before anything is held for writing: to read is to wait for others' locks.
+    plain = mapped(args, passed.ndarray), mapped(kwargs, passed.ndarray)
+    with written_on_host(written):
+        result = func(*plain[0], **plain[1])
     return adopt(cls, passed, result, read_only=name in _READ_ONLY)
 
 

@@ -46,9 +46,10 @@ def get(x: Core, key: Any) -> Any:
         ):
             return x._see(found)
         if x._storage.on_host or not x._fits_device:
-            x._read()
+            x._read_unasked("ndarray.__getitem__")
             found = view[key]
-            return x._own(found) if type(found) is np.ndarray else found
+            # An array that is an entry belongs to others, too.
+            return x._sharing(found) if type(found) is np.ndarray else found
         return x._see(_entry(view, key))._piece()[()]
     if x._lives_on_device:
         taken = _take(x, key)
@@ -69,6 +70,10 @@ def _entry(view: NDArray[Any], key: Any) -> NDArray[Any]:
 def _take(x: Core, key: Any) -> Any:
     """Return entries by one integer array, other axes in full, or NotImplemented."""
     items = key if type(key) is tuple else (key,)
+    dots = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(dots) == 1:
+        whole = (slice(None),) * max(0, x._view.ndim - len(items) + 1)
+        items = (*items[: dots[0]], *whole, *items[dots[0] + 1 :])
     where = [i for i, item in enumerate(items) if not _is_whole(item)]
     if len(where) != 1 or len(items) > x._view.ndim:
         return NotImplemented
@@ -90,12 +95,13 @@ def _take(x: Core, key: Any) -> Any:
     host = host.transpose(*range(index.ndim), *places)
     axes = range(axis, axis + index.ndim)
     try:
-        taken, target = new_on_device(type(x), host)
-        chosen = borrow(np.where(index < 0, index + length, index).astype(np.int64))
-        target[...] = x._see(first)._device_view()[chosen]
+        taken = new_on_device(type(x), host)
+        index = index.astype(np.int64)
+        chosen = borrow(np.where(index < 0, index + length, index))
+        with taken._written_on_device() as target:
+            target[...] = x._see(first)._device_view()[chosen]
     except MemoryError:
         return NotImplemented
-    taken._storage.device_written()
     return taken._see(np.moveaxis(host, range(index.ndim), axes))
 
 
@@ -119,10 +125,8 @@ def put(x: Core, key: Any, value: Any) -> None:
         return
     index, entries = unwrap(key), unwrap(value)
     view = x._read_unasked("ndarray.__setitem__")
-    try:
+    with x._storage.host_write():
         view[index] = entries
-    finally:
-        x._storage.host_written()
 
 
 def _put_on_device(x: Core, key: Any, value: Any) -> bool:
@@ -148,10 +152,10 @@ def _put_on_device(x: Core, key: Any, value: Any) -> bool:
             source = value._device_view()
         elif isinstance(value, np.ndarray):
             source = borrow(value)
-        x._see(target)._device_view()[...] = source
+        with x._see(target)._written_on_device() as there:
+            there[...] = source
     except MemoryError:
         return False
-    x._storage.device_written()
     return True
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.adopt import Passed, adopt
-from np_ozaki.array.core import Core, mapped, unwrap
+from np_ozaki.array.core import Core, mapped, unwrap, written_on_host
 from np_ozaki.array.functions import count_on_host
 
 __all__ = ["Flat", "call"]
@@ -69,14 +69,9 @@ def call(x: Core, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     written = [y for y in (x if name in _WRITES else None, out) if y is not None]
     passed = Passed(f"ndarray.{name}", written)
     data = passed.ndarray(x)
-    try:
-        result = getattr(data, name)(
-            *mapped(args, passed.ndarray), **mapped(kwargs, passed.ndarray)
-        )
-    finally:
-        for y in written:
-            if isinstance(y, Core):
-                y._storage.host_written()
+    plain = mapped(args, passed.ndarray), mapped(kwargs, passed.ndarray)
+    with written_on_host(written):
+        result = getattr(data, name)(*plain[0], **plain[1])
     return adopt(cls, passed, result)
 
 
@@ -116,7 +111,7 @@ class Flat:
         -------
         OzArray
         """
-        return self._x._own(self._x._read().flat.copy())
+        return self._x._own(self._data().flat.copy())
 
     def __len__(self) -> int:
         """Return the number of entries."""
@@ -128,23 +123,28 @@ class Flat:
 
     def __next__(self) -> Any:
         """Return the next entry."""
-        self._x._read()
+        self._data()
         return next(self._flat)
 
     def __getitem__(self, key: Any) -> Any:
         """Return an entry, or a copy of several."""
-        found = self._x._read().flat[unwrap(key)]
-        return self._x._own(found) if type(found) is np.ndarray else found
+        found = self._data().flat[unwrap(key)]
+        if type(found) is not np.ndarray:
+            return found
+        objects = self._x._view.dtype.hasobject
+        return self._x._sharing(found) if objects else self._x._own(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write entries."""
-        flat = self._x._read().flat
-        try:
-            flat[unwrap(key)] = unwrap(value)
-        finally:
-            self._x._storage.host_written()
+        index, entries = unwrap(key), unwrap(value)
+        flat = self._data().flat
+        with self._x._storage.host_write():
+            flat[index] = entries
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return a copy of the entries."""
         del copy
-        return np.array(self._x._read().flat, dtype=dtype)
+        return np.array(self._data().flat, dtype=dtype)
+
+    def _data(self) -> NDArray[Any]:
+        return self._x._read_unasked("ndarray.flat")

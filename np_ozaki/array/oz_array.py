@@ -144,7 +144,7 @@ class OzArray(Core):
         other = dtype is not None and np.dtype(dtype) != self.dtype
         if other:
             return np.array(self._read(), dtype=dtype, copy=copy)
-        return self._copy_to_host() if copy else storage.lend(self._read())
+        return self._copy_to_host() if copy else storage.lend_current(self._view)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any
@@ -203,7 +203,8 @@ class OzArray(Core):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the data; the copy shares nothing."""
-        return _restored, (self._read(),)
+        # Read-only: buffers that are pickled out of band are the memory itself.
+        return _restored, (self._storage.lend(self._read()),)
 
     def __copy__(self) -> OzArray:
         """Return a copy that shares nothing."""
@@ -382,11 +383,9 @@ class OzArray(Core):
 
     def _set_part(self, name: str, value: Any) -> None:
         entries = unwrap(value)
-        view = self._read()
-        try:
+        view = self._read_unasked(f"ndarray.{name}")
+        with self._storage.host_write():
             setattr(view, name, entries)
-        finally:
-            self._storage.host_written()
 
     @property
     def flat(self) -> methods.Flat:
@@ -417,7 +416,8 @@ class OzArray(Core):
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the first axis."""
         if self._view.ndim == 1:
-            return iter(self._read())
+            # Writes in between are seen.
+            return (self._read()[i] for i in range(len(self)))
         iter(self._view)  # NumPy's own error for no axis
         return map(self._see, self._view)
 
@@ -432,6 +432,10 @@ class OzArray(Core):
     def __delitem__(self, key: Any) -> None:
         """Refuse, as NumPy does."""
         raise ValueError("cannot delete array elements")
+
+    def __bytes__(self) -> bytes:
+        """Return the entries' bytes in C order."""
+        return self._piece().tobytes()
 
     def __contains__(self, item: Any) -> bool:
         """Return whether an entry equals `item`."""
@@ -528,7 +532,9 @@ class OzArray(Core):
         del subok  # an OzArray has no subclasses of ndarray
         if np.dtype(dtype) == self.dtype and order == "K":
             return copied(self, "K") if copy else self
-        found = self._read().astype(dtype, order, casting, copy=copy)
+        found = self._read_unasked("ndarray.astype").astype(
+            dtype, order, casting, copy=copy
+        )
         return self if found is self._view else self._own(found)
 
     def reshape(
@@ -611,7 +617,7 @@ class OzArray(Core):
         if type(other) in {OzArray, np.ndarray}:
             result = products.matmul(OzArray, self, other)
         elif _has_priority(other):
-            result = wrap(self._read_unasked("matmul") @ other)
+            result = _answer(operator.matmul, self, other)
         elif getattr(other, "__array_ufunc__", 0) is None:
             return NotImplemented
         else:
@@ -625,11 +631,14 @@ class OzArray(Core):
 
     def __imatmul__(self, other: Any) -> OzArray:
         """Replace the entries by those of the product, on the engine."""
-        if ufuncs.is_stranger(other) or np.ndim(other) < 2 or not self.ndim:
+        if (
+            ufuncs.is_stranger(other)
+            or _has_priority(other)
+            or np.ndim(other) < 2
+            or not self.ndim
+        ):
             # NumPy's own error, or the stranger's answer.
-            left: Any = self._view
-            left @= other
-            result: OzArray = wrap(left)
+            result: OzArray = _in_place_on_host(operator.imatmul, self, other, "matmul")
             return result
         products.matmul(OzArray, self, other, self)
         return self
@@ -754,15 +763,46 @@ def _binary(name: str, ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any
         if result is not NotImplemented:
             return result
         functions.count_on_host(name)
+        if _has_priority(other):
+            return _answer(function, *operands)
         left, right = (_on_host(x, name) for x in operands)
         result = function(left, right)
-        return tuple(map(wrap, result)) if type(result) is tuple else wrap(result)
+        if any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in (left, right)):
+            return _of_objects(result)
+        return wrap(result)
 
     return method
 
 
 def _on_host(x: Any, name: str) -> Any:
     return x._read_unasked(name) if isinstance(x, OzArray) else x
+
+
+def _answer(function: Callable[..., Any], *operands: Any) -> Any:
+    """Return what an object with priorities of its own makes of lent ndarrays."""
+    ours = [x for x in operands if isinstance(x, OzArray)]
+    result = function(
+        *(np.asarray(x) if isinstance(x, OzArray) else x for x in operands)
+    )
+    if type(result) is not np.ndarray or result.base is None:
+        return wrap(result)
+    if any(np.may_share_memory(result, x._storage.host) for x in ours):
+        return OzArray(result)
+    return wrap(result)
+
+
+def _of_objects(result: Any) -> Any:
+    """Return a result that may be an entry, which others have, too."""
+    return mapped(result, lambda x: OzArray._sharing(x) if type(x) is np.ndarray else x)
+
+
+def _in_place_on_host(
+    function: Callable[..., Any], x: OzArray, other: Any, name: str
+) -> Any:
+    right, left = _on_host(other, name), x._read_unasked(name)
+    with x._storage.host_write():
+        result = function(left, right)
+    return x if result is left else wrap(result)
 
 
 def _in_place(name: str, ufunc: np.ufunc) -> Callable[[OzArray, Any], Any]:
@@ -776,12 +816,7 @@ def _in_place(name: str, ufunc: np.ufunc) -> Callable[[OzArray, Any], Any]:
         if result is not NotImplemented:
             return result
         functions.count_on_host(name)
-        right, left = _on_host(other, name), self._read_unasked(name)
-        try:
-            result = function(left, right)
-        finally:
-            self._storage.host_written()
-        return self if result is left else wrap(result)
+        return _in_place_on_host(function, self, other, name)
 
     return method
 

@@ -6,16 +6,24 @@ puts its own together.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from np_ozaki import context
-from np_ozaki.array.core import Core, adopted, borrow, unwrap
+from np_ozaki.array.core import (
+    Core,
+    adopted,
+    borrow,
+    mapped,
+    unwrap,
+    written_on_host,
+)
 from np_ozaki.array.indexing import put
 from np_ozaki.array.shapes import ravel, reshape
 from np_ozaki.config import Options
@@ -68,10 +76,7 @@ def placed(
     if choice.device_memory() is None:
         return None
     engine = choice.resolve(options)
-    operands = [
-        x if isinstance(x, Core) else np.asarray(x)
-        for x in (adopted(cls, a), adopted(cls, b))
-    ]
+    operands = [_array(adopted(cls, x)) for x in (a, b)]
     views = [x._view if isinstance(x, Core) else x for x in operands]
     there = any(isinstance(x, Core) and x._lives_on_device for x in operands)
     if engine == "cpu" or (engine == "native" and not there):
@@ -150,34 +155,25 @@ def multiply(
     CallInfo
         What happened.
     """
+    # First: a write in between closes them, and nothing old is kept for new data.
+    prepared = prepared_pair(a, b)
     there = placed(cls, a, b, options, to_float64=to_float64)
     if there is not None and _suits_device(name, there, out):
         try:
-            return _multiply_there(
-                cls, name, there, out, options, native, prepared_pair(a, b)
-            )
+            return _multiply_there(cls, name, there, out, options, native, prepared)
         except MemoryError:
             pass  # no room for the result: tile by tile, from and to the host
-    target = out._read() if isinstance(out, Core) else out
     product = functools.partial(
-        explicit.matmul_product if name == "matmul" else dot_arrays,
-        prepared=prepared_pair(a, b),
+        explicit.matmul_product if name == "matmul" else dot_arrays, prepared=prepared
     )
     if name != "matmul":
         product.keywords["route"] = name
-    try:
+    operands = _on_host(a, name), _on_host(b, name)
+    target = out._read_unasked(name) if isinstance(out, Core) else out
+    with written_on_host([out]) if out is not None else contextlib.nullcontext():
         result, info = explicit.run(
-            name,
-            native,
-            product,
-            (unwrap(a), unwrap(b)),
-            target,
-            options,
-            to_float64=to_float64,
+            name, native, product, operands, target, options, to_float64=to_float64
         )
-    finally:
-        if isinstance(out, Core):
-            out._storage.host_written()
     if out is not None:
         return out, info
     return (cls._own(result) if type(result) is np.ndarray else result), info
@@ -203,8 +199,8 @@ def prepared_pair(a: Any, b: Any) -> Pair:
 
 def operands(
     cls: type[Core], a: Any, b: Any, out: Any, options: Options
-) -> tuple[Any, Any, Any, Callable[[], None]]:
-    """Return operands and target of a product as arrays of one side.
+) -> tuple[Any, Any, contextlib.AbstractContextManager[Any]]:
+    """Return operands of a product as arrays of one side, and how to write its target.
 
     Parameters
     ----------
@@ -220,26 +216,34 @@ def operands(
     Returns
     -------
     left, right : array_like or device array
-    target : array or None
-    written : callable
-        To be called when the target may have been written.
+    place : context manager
+        Gives the target on that side, and holds it while it is written.
     """
-
-    def nothing() -> None:
-        return None
-
     if not any(isinstance(x, Core) for x in (a, b, out)):
-        return a, b, out, nothing
+        return a, b, contextlib.nullcontext(out)
     there = None
     if out is None or (isinstance(out, Core) and out._may_write_device()):
         there = placed(cls, a, b, options)
-    if there is None:
-        if not isinstance(out, Core):
-            return unwrap(a), unwrap(b), out, nothing
-        return unwrap(a), unwrap(b), out._read(), out._storage.host_written
-    if out is None:
-        return *there, None, nothing
-    return *there, out._device_view(), out._storage.device_written
+    if there is not None and out is not None:
+        return *there, out._written_on_device()
+    left, right = there or (_on_host(a, "matmul"), _on_host(b, "matmul"))
+    if isinstance(out, Core):
+        return left, right, _target_on_host(out)
+    return left, right, contextlib.nullcontext(out)
+
+
+@contextlib.contextmanager
+def _target_on_host(out: Core) -> Iterator[Any]:
+    target = out._read_unasked("matmul")
+    with written_on_host([out]):
+        yield target
+
+
+def _on_host(x: Any, name: str) -> Any:
+    """Return an operand on the host, which strict mode may refuse."""
+    if isinstance(x, (list, tuple)):
+        return unwrap(x)
+    return x._read_unasked(name) if isinstance(x, Core) else x
 
 
 def _suits_device(name: str, there: tuple[Any, Any], out: Any) -> bool:
@@ -257,8 +261,8 @@ def _multiply_there(
     native: Callable[..., Any],
     prepared: Pair,
 ) -> _Result:
-    target = None if out is None else out._device_view()
-    try:
+    place = contextlib.nullcontext() if out is None else out._written_on_device()
+    with place as target:
         result, info = matmul_arrays(
             *operands,
             target,
@@ -267,9 +271,6 @@ def _multiply_there(
             native=native,
             prepared=prepared,
         )
-    finally:
-        if out is not None:
-            out._storage.device_written()
     if out is not None:
         return out, info
     return (cls._on_device(result) if result.ndim else choice.to_host(result)[()]), info
@@ -320,7 +321,7 @@ def dot(cls: type[Core], a: Any, b: Any, out: Any = None, name: str = "dot") -> 
 
 
 def _array(x: Any) -> Any:
-    return x if isinstance(x, Core) else np.asarray(x)
+    return x if isinstance(x, (Core, np.ndarray)) else np.asarray(x)
 
 
 def _transposed(x: Any, axes: Sequence[int]) -> Any:
@@ -351,19 +352,19 @@ def _tensordot(
     if not _are_ours(a, b):
         return NotImplemented
     shape_a, shape_b = _view(a).shape, _view(b).shape
-    if hasattr(axes, "__iter__"):
-        axes_a, axes_b = (
-            [operator.index(i) for i in x] if hasattr(x, "__iter__") else [x]
-            for x in axes
-        )
-    else:
-        axes_a, axes_b = list(range(-axes, 0)), list(range(axes))
     try:
+        if hasattr(axes, "__iter__"):
+            axes_a, axes_b = (
+                [operator.index(i) for i in x] if hasattr(x, "__iter__") else [x]
+                for x in axes
+            )
+        else:
+            axes_a, axes_b = list(range(-axes, 0)), list(range(axes))
         sums = [
             (range(len(shape_a))[i], range(len(shape_b))[j])
             for i, j in zip(axes_a, axes_b, strict=True)
         ]
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, TypeError):
         return NotImplemented  # NumPy's own error
     if any(shape_a[i] != shape_b[j] for i, j in sums):
         return NotImplemented
@@ -413,13 +414,11 @@ def _einsum(
     there = _einsum_there(cls, operands, kwargs, options) if out is None else None
     if there is not None:
         return there
-    target = out._read() if isinstance(out, Core) else out
+    plain = mapped(operands, lambda leaf: _on_host(leaf, "einsum"))
+    target = out._read_unasked("einsum") if isinstance(out, Core) else out
     given = kwargs if out is None else {**kwargs, "out": target}
-    try:
-        result = einsum_product(unwrap(operands), given, options)
-    finally:
-        if isinstance(out, Core):
-            out._storage.host_written()
+    with written_on_host([out]):
+        result = einsum_product(plain, given, options)
     if result is NotImplemented:
         return result
     if out is not None:
@@ -431,9 +430,9 @@ def _einsum_there(
     cls: type[Core], given: tuple[Any, ...], kwargs: dict[str, Any], options: Options
 ) -> Any:
     """Return einsum on the device, or None for what the host does."""
-    first = int(isinstance(given[0], str))
+    first = int(bool(given) and isinstance(given[0], str))
     second = first + 1 if first else 2
-    if len(given) <= second:
+    if len(given) not in ({3} if first else {4, 5}):
         return None
     there = placed(cls, given[first], given[second], options)
     if there is None:
@@ -459,6 +458,9 @@ def _multi_dot(cls: type[Core], arrays: Sequence[Any], *, out: Any = None) -> An
     if not fits or not all(_are_ours(x, x) for x in arrays):
         return NotImplemented
     first, last = len(shapes[0]) == 1, len(shapes[-1]) == 1
+    shape = shapes[0][: 1 - first] + shapes[-1][len(shapes[-1]) - 1 + last :]
+    if out is not None and not _takes(out, shape):
+        return NotImplemented
     if first:
         arrays[0] = _indexed(arrays[0], np.newaxis)
     if last:
@@ -478,7 +480,21 @@ def _multi_dot(cls: type[Core], arrays: Sequence[Any], *, out: Any = None) -> An
         result = result[0]
     if last:
         result = result[..., 0]
+    if not shape:
+        result = unwrap(result)[()]
     return _delivered(result, out)
+
+
+def _takes(out: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether a target is what numpy.dot would make."""
+    view = _view(out)
+    return (
+        type(view) is np.ndarray
+        and view.dtype == np.float64
+        and view.shape == shape
+        and view.flags.c_contiguous
+        and view.flags.writeable
+    )
 
 
 def _best_splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:

@@ -36,12 +36,13 @@ def copied(x: _T, order: Order) -> _T:
     if x._lives_on_device:
         try:
             host = np.empty_like(x._view, order=order, subok=False)
-            copy, target = new_on_device(type(x), host)
-            target[...] = x._device_view()
+            copy = new_on_device(type(x), host)
+            source = x._device_view()
+            with copy._written_on_device() as target:
+                target[...] = source
+            return copy
         except MemoryError:
-            return x._own(x._read().copy(order))
-        copy._storage.device_written()
-        return copy
+            pass
     return x._own(x._read().copy(order))
 
 
@@ -69,16 +70,26 @@ def reshape(
         view = x._view
         if (order == "C" and view.flags.c_contiguous) or not view.size:
             return x._see(view.reshape(*shape, order=order))
-        if _TELLS_COPIES and order == "C":
-            try:
-                return x._see(view.reshape(*shape, order=order, copy=False))
-            except ValueError:
-                copy = copied(x, "C")
-                return copy._see(copy._view.reshape(*shape, order=order))
-    found = x._read().reshape(*shape, order=order, **how)
+        if order == "C":
+            return _reshaped(x, shape)
+    found = x._read_unasked("ndarray.reshape").reshape(*shape, order=order, **how)
     if np.may_share_memory(found, x._storage.host):
         return x._see(found)
     return x._own(found)
+
+
+def _reshaped(x: _T, shape: tuple[Any, ...]) -> _T:
+    """Return a view of another shape, or a copy on the device."""
+    how: dict[str, Any] = {"copy": False} if _TELLS_COPIES else {}
+    try:
+        # Without that keyword memory is copied in vain, to see that there is no view.
+        found = x._view.reshape(*shape, **how)
+        if np.may_share_memory(found, x._storage.host):
+            return x._see(found)
+    except ValueError:
+        pass
+    copy = copied(x, "C")
+    return copy._see(copy._view.reshape(*shape))
 
 
 def ravel(x: _T, order: Order) -> _T:
@@ -97,7 +108,7 @@ def ravel(x: _T, order: Order) -> _T:
     """
     if order == "C":
         return reshape(x, (-1,), "C")
-    found = x._read().ravel(order)
+    found = x._read_unasked("ndarray.ravel").ravel(order)
     if np.may_share_memory(found, x._storage.host):
         return x._see(found)
     return x._own(found)

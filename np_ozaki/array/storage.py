@@ -7,10 +7,12 @@ for ever: nothing is kept of it elsewhere, neither copies nor prepared operands.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +31,12 @@ Side = Literal["host", "device"]
 
 _LEAST_PREPARED = 1 << 12
 """Entries below which an operand is made faster than it is found."""
+
+_MOST_VIEWS = 64
+"""Views of which an array keeps what was made; the oldest go first."""
+
+_generation = 0
+"""Number of forks that led to this process."""
 
 ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
 """Characters of the dtypes that a device may hold."""
@@ -51,8 +59,6 @@ class Storage:
     ----------
     host : ndarray
         As given.
-    version : int
-        Number of writes.
     shared : {"host", "device"} or None
         As given, or what was exported since.
     """
@@ -60,15 +66,15 @@ class Storage:
     __slots__ = (
         "_buffer",
         "_device_current",
+        "_held",
         "_host_current",
         "_lent",
-        "_lock",
         "_made",
         "_prepared",
         "_strays",
+        "_writing",
         "host",
         "shared",
-        "version",
     )
 
     def __init__(
@@ -76,12 +82,12 @@ class Storage:
     ) -> None:
         self.host = host
         self.shared = shared
-        self.version = 0
         self._buffer = buffer
         self._host_current = buffer is None
         self._device_current = buffer is not None
+        self._held = threading.RLock(), _generation
+        self._writing = False
         self._lent: weakref.ref[NDArray[Any]] | None = None
-        self._lock = threading.RLock()
         # Which work on the device the buffer waits for; whether others used it, too.
         self._made: Any = None
         self._strays = False
@@ -104,17 +110,22 @@ class Storage:
 
     @property
     def on_device(self) -> bool:
-        """Whether a device's bytes are current."""
-        return self._device_current
+        """Whether a device's bytes are current, and can be used (not after a fork)."""
+        return self._device_current and choice.device_memory() is not None
+
+    @property
+    def _lock(self) -> Any:
+        """The lock of this storage; a fresh one in a child of the process."""
+        if self._held[1] != _generation:
+            self._held = threading.RLock(), _generation
+        return self._held[0]
 
     @property
     def device(self) -> int | None:
         """Number of the device that holds current bytes, or None."""
-        return (
-            choice.needed_memory().device_of(self._buffer)
-            if self._device_current
-            else None
-        )
+        if not self.on_device:
+            return None
+        return choice.needed_memory().device_of(self._buffer)
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
@@ -145,8 +156,7 @@ class Storage:
         """
         with self._lock:
             memory, start = choice.needed_memory(), time.perf_counter()
-            self._wait(memory)
-            memory.download(self._buffer, target)
+            memory.download(self._buffer, target, self._made)
             count_transfer("to host", target.nbytes, start)
 
     def to_device(self) -> Any:
@@ -177,8 +187,7 @@ class Storage:
                     )
                 self.to_host()
             start = time.perf_counter()
-            self._buffer = None
-            self._device_current = False
+            self.drop_device()
             buffer = memory.allocate(self.host.nbytes)
             memory.upload(self.bytes, buffer)
             self._buffer, self._made = buffer, memory.mark()
@@ -190,6 +199,16 @@ class Storage:
         """Let the current stream wait for what made the bytes."""
         if memory.wait(self._made):
             self._strays = True
+
+    def settle(self) -> None:
+        """Wait for other streams, before the device's bytes change or are given up.
+
+        Streams that only read the bytes are not known one by one.
+        """
+        memory = choice.device_memory()
+        if self._strays and memory is not None:
+            memory.synchronize(memory.device_of(self._buffer))
+            self._strays = False
 
     def prepared(self, view: NDArray[Any], *, left: bool) -> Prepared | None:
         """Return what is kept of a view as an operand, or None where nothing may be.
@@ -204,7 +223,7 @@ class Storage:
         Returns
         -------
         Prepared or None
-            For this version of the data.
+            For the data as they are.
         """
         small = view.size < _LEAST_PREPARED
         if small or self.shared or view.dtype != np.float64 or not self.may_move:
@@ -212,53 +231,98 @@ class Storage:
         key = left, address(view) - address(self.host), view.shape, view.strides
         with self._lock:
             if key not in self._prepared:
+                if len(self._prepared) == _MOST_VIEWS:
+                    self._prepared.pop(next(iter(self._prepared))).close()
                 self._prepared[key] = Prepared()
             return self._prepared[key]
 
     def _forget(self) -> None:
         """Let nothing be kept of data that are no more."""
-        self.version += 1
         for each in self._prepared.values():
             each.close()
         self._prepared.clear()
 
     # Writing -----------------------------------------------------------------------
 
+    @property
+    def is_lent(self) -> bool:
+        """Whether an ndarray of the host's memory is out."""
+        return self._lent is not None and self._lent() is not None
+
     def may_write_device(self) -> bool:
         """Return whether writes may go to the device.
 
         While an ndarray of the host's memory is out, writes go where it sees them.
         """
-        lent = self._lent is not None and self._lent() is not None
-        return self.shared != "host" and not lent
+        return self.shared != "host" and not self.is_lent and not self._writing
 
-    def host_written(self) -> None:
-        """Note that the host's bytes, which were current, have changed."""
+    @contextlib.contextmanager
+    def host_write(self) -> Iterator[None]:
+        """Hold the host's bytes, current and alone, while they change."""
         with self._lock:
-            self._forget()
-            if self.shared == "device":
-                memory, start = choice.needed_memory(), time.perf_counter()
-                memory.upload(self.bytes, self._buffer)
-                self._made = memory.mark()
-                count_transfer("to device", self.host.nbytes, start)
-                return
-            if self._device_current:
+            self.to_host()
+            if self.shared != "device":
                 self.drop_device()
+            outer, self._writing = self._writing, True
+            try:
+                yield
+            finally:
+                self._writing = outer
+                self._host_written()
 
-    def device_written(self) -> None:
-        """Note that the device's bytes, which were current, have changed."""
+    def _host_written(self) -> None:
+        self._forget()
+        if self.shared == "device":
+            memory, start = choice.needed_memory(), time.perf_counter()
+            memory.upload(self.bytes, self._buffer)
+            self._made = memory.mark()
+            count_transfer("to device", self.host.nbytes, start)
+        else:
+            # Somebody may have asked for a copy in the middle.
+            self.drop_device()
+
+    @contextlib.contextmanager
+    def device_write(self) -> Iterator[Any]:
+        """Hold the device's bytes, current, while work that changes them is queued.
+
+        Yields their buffer.
+        """
         with self._lock:
-            self._forget()
-            self._host_current = False
-            self._made = choice.needed_memory().mark()
+            buffer = self.to_device()
+            self.settle()
+            try:
+                yield buffer
+            finally:
+                self._forget()
+                self._host_current = False
+                self._made = choice.needed_memory().mark()
+                if self.is_lent:
+                    self.to_host()
 
     def drop_device(self) -> None:
         """Give the device's copy up; the host's bytes are current."""
         with self._lock:
+            self.settle()
             self._device_current = False
             self._buffer = None
 
     # Handing out -------------------------------------------------------------------
+
+    def lend_current(self, view: NDArray[Any]) -> NDArray[Any]:
+        """Return `lend` of current bytes, with no write in between.
+
+        Parameters
+        ----------
+        view : ndarray
+            Of `host`.
+
+        Returns
+        -------
+        ndarray
+        """
+        with self._lock:
+            self.to_host()
+            return self.lend(view)
 
     def lend(self, view: NDArray[Any]) -> NDArray[Any]:
         """Return the host's memory, seen through a view, read-only; it stays so.
@@ -308,10 +372,17 @@ class Storage:
                 self._host_current = False
 
     def __del__(self) -> None:
-        # Memory goes back to the stream that it came from, others may not be done.
-        memory = choice.device_memory() if self._strays else None
-        if memory is not None:
-            memory.synchronize()
+        # Memory goes back to the stream that it came from; others may not be done.
+        self.settle()
+
+
+def _after_fork() -> None:
+    global _generation
+    _generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def address(x: NDArray[Any]) -> int:

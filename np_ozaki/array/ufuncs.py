@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 
 from np_ozaki import context
 from np_ozaki.array.adopt import Passed
-from np_ozaki.array.core import Core, adopted
+from np_ozaki.array.core import Core, adopted, mapped, written_on_host
 from np_ozaki.array.elementwise import elementwise
 from np_ozaki.array.functions import count_on_host
 from np_ozaki.array.products import UFUNCS, multiply
@@ -127,12 +128,15 @@ def _on_host(
     keywords = {key: passed.ndarray(x) for key, x in kwargs.items() if key != "out"}
     if out:
         keywords["out"] = tuple(map(passed.ndarray, out))
-    try:
+    with written_on_host(written) if written else contextlib.nullcontext():
         result = getattr(ufunc, method)(*plain, **keywords)
-    finally:
-        for x in written:
-            if isinstance(x, Core):
-                x._storage.host_written()
+    # What user functions and entries are made of belongs to others, too.
+    objects = any("O" in loop for loop in ufunc.types) and (
+        all("O" in loop for loop in ufunc.types)
+        or any(x.dtype.hasobject for x in plain if isinstance(x, np.ndarray))
+    )
+    if objects:
+        return mapped(result, lambda x: passed.result(cls, x, shared=True))
     if type(result) is tuple:
         given = (*out, *(None,) * (len(result) - len(out)))
         return tuple(

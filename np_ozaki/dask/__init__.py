@@ -5,8 +5,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from np_ozaki.dask.chunks import register
 from np_ozaki.errors import MissingPackageError
+
+try:
+    import dask.array  # noqa: F401 - said here, or the next line's error is ours
+except ImportError as _error:
+    raise MissingPackageError(
+        f"np_ozaki.dask: needs dask ({_error}); pip install 'np_ozaki[dask]'"
+    ) from _error
+
+from np_ozaki.dask.chunks import register
 
 if TYPE_CHECKING:
     from np_ozaki.dask.plugin import EnablePlugin

@@ -114,7 +114,7 @@ def _number(name: object) -> int:
     """Return the number that a worker's name is or ends with, or 0."""
     found = re.search(r"(\d+)$", str(name))
     # An address ends with a port, which says nothing.
-    return int(found[1]) if found and "://" not in str(name) else 0
+    return int(found[1]) if found and ":" not in str(name) else 0
 
 
 def _task_threads(worker: Worker) -> list[Executor]:

@@ -55,7 +55,7 @@ _RESERVED_SHARED = 4096
 _CUDA_R_32I = 10
 """cudaDataType of int32, which CuPy has no name for."""
 
-_LEGACY_STREAMS, _STREAM_PER_THREAD = frozenset({0, 1}), 2
+_LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 """Handles of CUDA's default streams."""
 
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
@@ -193,7 +193,7 @@ class CupyDevice:
         stream = cupy.cuda.get_current_stream()
         if stream.ptr in _LEGACY_STREAMS:
             return stream
-        if stream.ptr == _STREAM_PER_THREAD or stream.is_capturing():
+        if stream.ptr == STREAM_PER_THREAD or stream.is_capturing():
             return None
         return stream
 

@@ -10,10 +10,12 @@ from cupy.cuda import runtime
 from numpy.typing import NDArray
 
 from np_ozaki.engines.cuda_copies import download, upload
+from np_ozaki.engines.cuda_device import STREAM_PER_THREAD
 
 __all__ = ["CupyMemory"]
 
-_Mark = tuple[int, int, cupy.cuda.Event | None]
+_Mark = tuple[int, cupy.cuda.Stream, cupy.cuda.Event | None]
+"""Device, stream, and what was queued there; None for the null stream."""
 
 _NULL = int(cupy.cuda.Stream.null.ptr)
 
@@ -33,9 +35,12 @@ class CupyMemory:
         """Queue a copy of host bytes; the source may change afterwards."""
         upload(source, buffer)
 
-    def download(self, buffer: cupy.ndarray, target: NDArray[np.uint8]) -> None:
-        """Wait for a buffer and copy it to host bytes."""
+    def download(
+        self, buffer: cupy.ndarray, target: NDArray[np.uint8], mark: _Mark
+    ) -> None:
+        """Wait for a buffer and its mark; copy it to host bytes."""
         with cupy.cuda.Device(buffer.device.id):
+            self.wait(mark)
             download(buffer, target)
 
     def view(
@@ -68,20 +73,24 @@ class CupyMemory:
         stream = cupy.cuda.get_current_stream()
         # The null stream lives as long as the process and can be asked later.
         event = None if stream.ptr == _NULL else stream.record()
-        return int(runtime.getDevice()), int(stream.ptr), event
+        return int(runtime.getDevice()), stream, event
 
     def wait(self, mark: _Mark) -> bool:
         """Let the current stream wait for a mark, if it is another stream's."""
-        device, pointer, event = mark
-        stream = cupy.cuda.get_current_stream()
-        if (device, pointer) == (int(runtime.getDevice()), int(stream.ptr)):
+        device, stream, event = mark
+        current = cupy.cuda.get_current_stream()
+        # A stream in a mark is alive, so that no other has its handle; but the default
+        # streams of all threads have one.
+        same = stream.ptr == current.ptr != STREAM_PER_THREAD
+        if same and device == int(runtime.getDevice()):
             return False
         if event is None:
             with cupy.cuda.Device(device):
                 event = cupy.cuda.Stream.null.record()
-        stream.wait_event(event)
+        current.wait_event(event)
         return True
 
-    def synchronize(self) -> None:
-        """Wait for all work on the current device."""
-        runtime.deviceSynchronize()
+    def synchronize(self, device: int) -> None:
+        """Wait for all work on a device."""
+        with cupy.cuda.Device(device):
+            runtime.deviceSynchronize()

@@ -30,8 +30,8 @@ class DeviceMemory(Protocol):
         """Queue a copy of host bytes, 1-D; the source may change afterwards."""
         ...
 
-    def download(self, buffer: Any, target: NDArray[np.uint8]) -> None:
-        """Wait for a buffer, on whatever device it is, and copy it to host bytes."""
+    def download(self, buffer: Any, target: NDArray[np.uint8], mark: Any) -> None:
+        """Wait for a buffer, on whatever device, and its mark; copy it to the host."""
         ...
 
     def view(
@@ -67,6 +67,6 @@ class DeviceMemory(Protocol):
         """
         ...
 
-    def synchronize(self) -> None:
-        """Wait for all work on the current device."""
+    def synchronize(self, device: int) -> None:
+        """Wait for all work on a device."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -279,13 +279,18 @@ def _overlaps(out: Array, c: _Contraction) -> bool:
 def _new_output(c: _Contraction, order: Any) -> Array:
     """Return uninitialised memory in the layout that NumPy's einsum would choose.
 
-    It takes what its iterator allocates, which depends on the operands' strides.  On a
-    device it is in C order.
+    It takes what its iterator allocates, which depends on the operands' strides.
     """
     if not isinstance(c.a, np.ndarray):
-        sizes = c.sizes()
-        shape = tuple(sizes[label] for label in c.out_labels)
-        return np.empty_like(c.a, shape=shape or (1,), order="C").reshape(shape)
+        a, b = (
+            np.lib.stride_tricks.as_strided(np.empty(1), x.shape, x.strides)
+            for x in (c.a, c.b)
+        )
+        twin = _new_output(replace(c, a=a, b=b), order)
+        axes = sorted(range(twin.ndim), key=lambda i: -twin.strides[i])
+        shape = tuple(twin.shape[i] for i in axes)
+        out = np.empty_like(c.a, shape=shape or (1,), order="C").reshape(shape)
+        return out.transpose(*np.argsort(axes).tolist()) if axes else out
     rest = sorted(set(c.a_labels + c.b_labels) - set(c.out_labels))
     axes = (*c.out_labels, *rest)
 

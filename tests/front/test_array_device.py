@@ -5,6 +5,7 @@ On the CPU the device is `twin_device`; the same tests run on a GPU.
 
 import gc
 import operator
+import os
 import pickle
 import threading
 
@@ -512,3 +513,272 @@ def test_scopes_choose_the_engine(place):
     with np_ozaki.enabled(engine="native", min_flops=0):
         assert (x @ B).shape == A.shape
     assert np_ozaki.last_call().engine == "native"
+
+
+# ---- What attackers found ----
+
+
+def test_refused_writes_spoil_nothing(place):
+    x, y = device_arrays(A, B)
+    x += 0.0
+    with np_ozaki.strict():
+        for write in (
+            lambda: np.fill_diagonal(x, 1.0),
+            lambda: np.copyto(y, x, where=A > 0),
+            lambda: OzArray(A).sum(axis=0, out=x[0]),
+            lambda: x.sort(),
+            lambda: setattr(x, "real", 0.0),
+            lambda: x.flat.__setitem__(0, 1.0),
+            lambda: np.einsum("ij,jk", A, y, out=x, optimize=True),
+        ):
+            with pytest.raises(np_ozaki.ConversionError):
+                write()
+    assert_same_bits(x.copy_to_host(), A + 0.0)
+    assert_same_bits(y.copy_to_host(), B)
+
+
+def test_a_failed_copy_spoils_nothing(twin, monkeypatch):
+    (x,) = device_arrays(A)
+    x += 0.0
+
+    def failing(*args):
+        raise RuntimeError("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(twin, "download", failing)
+        for write in (lambda: np.fill_diagonal(x, 1.0), lambda: x.sort()):
+            with pytest.raises(RuntimeError, match="lost"):
+                write()
+    assert_same_bits(x.copy_to_host(), A + 0.0)
+
+
+def test_arguments_of_views_are_data(place):
+    y, cuts, axis = device_arrays(A, np.array([2, 5]), np.array([1]))
+    cuts._device_view()[...] = choice.as_device_array(np.array([1, 3]))
+    cuts._storage.hand_out("device")
+    assert [len(part) for part in np.split(y, cuts)] == [1, 2, 21]
+    assert np.broadcast_to(y[:1, :1], OzArray([3, 8]).to_device()).shape == (3, 8)
+    assert np.expand_dims(y, axis[0]).shape == (24, 1, 24)
+
+
+class Returns:
+    """Answers operators of ndarrays with its operand, and keeps it."""
+
+    __array_priority__ = 50.0
+
+    def __rmatmul__(self, other):
+        self.kept = other
+        return other
+
+    __radd__ = __rmul__ = __rmatmul__
+
+
+@pytest.mark.parametrize("function", [operator.matmul, operator.add, operator.imatmul])
+def test_strangers_get_no_secret_memory(function):
+    big = RNG.standard_normal((80, 80))
+    x, stranger = OzArray(big), Returns()
+    x @ big
+    result = function(x, stranger)
+    assert isinstance(result, OzArray)
+    if function is not operator.imatmul:
+        assert not stranger.kept.flags.writeable
+        result[...] = 0.0
+    assert_same_bits(np.asarray(x @ big), np_ozaki.matmul(np.array(x), big))
+
+
+def test_operators_of_strangers_see_current_data(place):
+    class Looks:
+        __array_ufunc__ = None
+
+        def __rmatmul__(self, other):
+            return float(other[0, 0])
+
+    (x,) = device_arrays(np.zeros((2, 2)))
+    x += 1.0
+    assert x @ Looks() == 1.0
+    with pytest.raises(TypeError):
+        x @= Looks()
+
+
+def test_entries_and_results_of_callbacks_belong_to_others():
+    others, eye = np.ones((80, 80)), np.eye(80)
+    holder = np.empty(1, object)
+    holder[0] = others
+    found = [
+        OzArray(holder)[0],
+        OzArray(holder).flat[0],
+        np.take(OzArray(holder), 0),
+        np.frompyfunc(lambda _: others, 1, 1)(OzArray(0.0)),
+        np.add.reduce(OzArray(holder)),
+        np.fromfunction(lambda i, j: others, (1, 1), like=OzArray(0.0)),
+    ]
+    for y in found:
+        np_ozaki.matmul(y, eye)
+    others[...] = 2.0
+    for y in found:
+        assert (np.asarray(np_ozaki.matmul(y, eye)) == np.asarray(y)).all()
+
+
+def test_writes_inside_of_writes(place):
+    (x,) = device_arrays(np.ones((64, 64)))
+
+    class Value:
+        def __array__(self, dtype=None, copy=None):
+            x[1] = 7.0
+            return np.zeros(64)
+
+    x[0] = Value()
+    assert x[0, 0] == 0.0
+    assert x[1, 0] == 7.0
+
+
+def test_threads_write_other_parts(place):
+    (x,) = device_arrays(np.ones((64, 64)))
+    stop, failed = threading.Event(), []
+
+    def forever(work):
+        try:
+            while not stop.is_set():
+                work()
+        except Exception as error:  # noqa: BLE001 - shown below
+            failed.append(error)
+
+    def host():
+        np.add(x[0], 2, out=x[0], where=True)
+
+    def there():
+        x[1] = 3.0
+
+    def scaled():
+        x[2] *= 1.0
+
+    workers = [
+        threading.Thread(target=forever, args=(work,))
+        for work in (host, there, scaled, lambda: x @ B[:1].repeat(64, 0), lambda: x.T)
+    ]
+    for worker in workers:
+        worker.start()
+    for _ in range(30):
+        lent = np.asarray(x)
+        x[3] += 1.0
+        assert lent[3, 0] == x[3, 0]
+        del lent
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert failed == []
+    x[0] = 1.0
+    want = np.ones((64, 64))
+    want[1], want[3] = 3.0, 31.0
+    assert_same_bits(x.copy_to_host(), want)
+    assert_same_bits(data(x @ want), np_ozaki.matmul(want, want, engine="cpu"))
+
+
+def test_an_interrupted_write_on_the_device(twin, monkeypatch):
+    (x,) = device_arrays(A)
+    x.copy()
+    np.array(x[:1])
+
+    def interrupted(self, key, value):
+        self.memory[0] = 5.0
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(twin_device.DeviceArray, "__setitem__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            x[...] = 5.0
+    assert_same_bits(x.copy_to_host(), data(x.to_device()))
+    assert x[0, 0] == 5.0
+
+
+def test_masks_and_classes_do_not_depend_on_residence(place):
+    (x,) = device_arrays(A)
+    masked = np.ma.masked_array(A, mask=A > 1)
+    for call in (
+        lambda x: x @ masked,
+        lambda x: np.matmul(x, masked),
+        lambda x: np.dot(x, masked),
+        lambda x: np.inner(x, masked),
+        lambda x: x + masked,
+    ):
+        assert type(call(x)) is type(call(OzArray(A, copy=False))) is not OzArray
+
+
+def test_buffers_that_are_pickled_out_of_band_are_read_only():
+    x, buffers = OzArray(np.ones((80, 80))), []
+    text = pickle.dumps(x, protocol=5, buffer_callback=buffers.append)
+    assert buffers[0].raw().readonly
+    twin = pickle.loads(text, buffers=buffers)
+    twin[0] = 5.0
+    assert x[0, 0] == 1.0
+
+
+def test_what_is_kept_of_many_views_is_bounded():
+    x = OzArray(RNG.standard_normal((300, 64)))
+    for i in range(200):
+        x[i : i + 64] @ x[0]
+    assert len(x._storage._prepared) <= 64
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64])
+def test_small_indices(place, dtype):
+    (x,) = device_arrays(np.arange(1000.0)[:, None] * np.ones(3))
+    assert data(x[np.array([1, 2], dtype)])[:, 0].tolist() == [1.0, 2.0]
+    assert data(x[..., np.array([0], dtype)]).shape == (1000, 1)
+
+
+def test_iteration_sees_writes(place):
+    (z,) = device_arrays(np.arange(4.0))
+    z += 0.0
+    seen = []
+    for i, value in enumerate(z):
+        seen.append(float(value))
+        if i < 3:
+            z[i + 1] = 100.0
+    assert seen == [0.0, 100.0, 100.0, 100.0]
+
+
+def test_layout_of_picked_entries(place):
+    x = device_arrays(RNG.standard_normal((5, 6, 7)))[0].transpose(2, 0, 1)
+    twin = x.copy_to_host()
+    twin = np.ascontiguousarray(twin.transpose(1, 2, 0)).transpose(2, 0, 1)
+    for key in (
+        (slice(None), np.array([[0, 1], [2, 3]])),
+        np.array([3, 1]),
+        (..., np.array([0, 5])),
+    ):
+        assert x[key].strides == twin[key].strides
+        assert x[key].device == "cuda:0"
+
+
+def test_multi_dot_follows_numpy():
+    x, v = OzArray(A), A[0]
+    assert type(np.linalg.multi_dot([v, x, v])) is np.float64
+    for out in (np.empty((24, 24), np.float32), np.empty(24)):
+        with pytest.raises(ValueError, match=r"output array|aligned|out|shape"):
+            np.linalg.multi_dot([x, x, x], out=out)
+    assert bytes(OzArray([1, 2])) == np.array([1, 2]).tobytes()
+    with pytest.raises(ValueError, match=r".*"):
+        np.tensordot(x, x, "a")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_what_is_on_the_host(twin, monkeypatch):
+    (both,) = device_arrays(A)
+    alone = both + 1.0
+    monkeypatch.setattr(choice, "device_memory", lambda: None)  # as in the child
+    monkeypatch.setattr(choice, "cuda_unavailable", lambda: "forked")
+    assert both.device == "cpu"
+    assert_same_bits((both + 1.0).copy_to_host(), A + 1.0)
+    both[0] = 1.0
+    assert both[[0]].shape == (1, 24)
+    with pytest.raises(np_ozaki.EngineUnavailableError, match="forked"):
+        np.exp(alone)
+
+
+def test_dlpack_names_the_device(place):
+    (x,) = device_arrays(A)
+    with pytest.raises(BufferError, match="dl_device"):
+        x.__dlpack__(dl_device=(2, 7))
+    with pytest.raises(BufferError, match="dl_device"):
+        x.__dlpack__(dl_device=(10, 0))
