@@ -180,9 +180,7 @@ def call(
         if result is not NotImplemented:
             return result
     if name in _VIEWS or name in _SHAPES:
-        result = _without_data(cls, func, args, kwargs)
-        if result is not NotImplemented:
-            return result
+        return _without_data(cls, func, args, kwargs)
     return _on_host(cls, func, args, kwargs)
 
 
@@ -201,14 +199,14 @@ def _tried(
 def _without_data(
     cls: type[Core], func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function on host memory that need not be current, if views come back."""
+    """Call a function that copies no data on host memory that need not be current."""
     cores: list[Core] = []
-    others: set[int] = set()
+    others: list[Any] = []
     name = _name(func)
 
     def twin(leaf: Any) -> Any:
         if not isinstance(leaf, Core):
-            others.add(id(leaf))
+            others.append(leaf)
             return leaf
         cores.append(leaf)
         return leaf._view
@@ -225,11 +223,9 @@ def _without_data(
         mapped(kwargs, current),
     )
     result = func(*plain[0], **plain[1])
-    unknown = False
 
     def wrapped(leaf: Any) -> Any:
-        nonlocal unknown
-        if type(leaf) is not np.ndarray or id(leaf) in others:
+        if type(leaf) is not np.ndarray or any(leaf is x for x in others):
             return leaf
         for core in cores:
             if leaf is core._view:
@@ -237,13 +233,12 @@ def _without_data(
         for core in cores:
             if leaf.base is not None and np.may_share_memory(leaf, core._storage.host):
                 return core._see(leaf)
-        if name in _SHAPES:
-            return cls._own(leaf)
-        unknown = True
-        return leaf
+        theirs = (x for x in others if isinstance(x, np.ndarray))
+        if any(np.may_share_memory(leaf, x) for x in theirs):
+            return cls._sharing(leaf)
+        return cls._own(leaf)
 
-    found = mapped(result, wrapped)
-    return NotImplemented if unknown else found
+    return mapped(result, wrapped)
 
 
 def _on_host(
