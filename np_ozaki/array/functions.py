@@ -16,8 +16,8 @@ import numpy as np
 
 from np_ozaki import context
 from np_ozaki.array.adopt import Passed, adopt
+from np_ozaki.array.contractions import FUNCTIONS
 from np_ozaki.array.core import Core, mapped, written_on_host
-from np_ozaki.array.products import FUNCTIONS
 from np_ozaki.array.shapes import copied, ravel, reshape
 
 __all__ = ["call", "count_on_host"]

@@ -10,15 +10,15 @@ import copy as copying
 import operator
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki import context
 from np_ozaki.array import exports, functions, indexing, methods, products, ufuncs
-from np_ozaki.array.core import Core, adopted, mapped, unwrap
-from np_ozaki.array.elementwise import elementwise
+from np_ozaki.array.core import Core, unwrap
+from np_ozaki.array.operators import Operators, owned
 from np_ozaki.array.shapes import Order, copied, ravel, reshape
 from np_ozaki.array.storage import Storage
 from np_ozaki.array.strict import check_conversion
@@ -33,7 +33,7 @@ from np_ozaki.errors import (
 __all__ = ["OzArray", "wrap"]
 
 
-class OzArray(Core):
+class OzArray(Operators):
     """An array whose float64 matrix products run on an np_ozaki engine.
 
     Parameters
@@ -608,92 +608,6 @@ class OzArray(Core):
         theirs = {name for name in dir(np.ndarray) if not name.startswith("_")}
         return sorted(theirs.union(object.__dir__(self)))
 
-    # Products ----------------------------------------------------------------------
-    # Annotated as arrays, as NumPy annotates its own: two vectors give a scalar.
-
-    def __matmul__(self, other: Any, /) -> OzArray:
-        """Return the product, on the engine unless `other` wants to answer."""
-        result: OzArray
-        if type(other) in {OzArray, np.ndarray}:
-            result = products.matmul(OzArray, self, other)
-        elif _has_priority(other):
-            result = _answer(operator.matmul, self, other)
-        elif getattr(other, "__array_ufunc__", 0) is None:
-            return NotImplemented
-        else:
-            result = np.matmul(self, other)
-        return result
-
-    def __rmatmul__(self, other: Any, /) -> OzArray:
-        """Return the reflected product on the engine."""
-        result: OzArray = np.matmul(other, self)
-        return result
-
-    def __imatmul__(self, other: Any) -> OzArray:
-        """Replace the entries by those of the product, on the engine."""
-        if (
-            ufuncs.is_stranger(other)
-            or _has_priority(other)
-            or np.ndim(other) < 2
-            or not self.ndim
-        ):
-            # NumPy's own error, or the stranger's answer.
-            result: OzArray = _in_place_on_host(operator.imatmul, self, other, "matmul")
-            return result
-        products.matmul(OzArray, self, other, self)
-        return self
-
-    if TYPE_CHECKING:
-        # Set below, in one loop: where NumPy returns an array, these return an OzArray.
-        def __add__(self, other: Any, /) -> OzArray: ...
-        def __radd__(self, other: Any, /) -> OzArray: ...
-        def __iadd__(self, other: Any, /) -> OzArray: ...
-        def __sub__(self, other: Any, /) -> OzArray: ...
-        def __rsub__(self, other: Any, /) -> OzArray: ...
-        def __isub__(self, other: Any, /) -> OzArray: ...
-        def __mul__(self, other: Any, /) -> OzArray: ...
-        def __rmul__(self, other: Any, /) -> OzArray: ...
-        def __imul__(self, other: Any, /) -> OzArray: ...
-        def __truediv__(self, other: Any, /) -> OzArray: ...
-        def __rtruediv__(self, other: Any, /) -> OzArray: ...
-        def __itruediv__(self, other: Any, /) -> OzArray: ...
-        def __floordiv__(self, other: Any, /) -> OzArray: ...
-        def __rfloordiv__(self, other: Any, /) -> OzArray: ...
-        def __ifloordiv__(self, other: Any, /) -> OzArray: ...
-        def __mod__(self, other: Any, /) -> OzArray: ...
-        def __rmod__(self, other: Any, /) -> OzArray: ...
-        def __imod__(self, other: Any, /) -> OzArray: ...
-        def __divmod__(self, other: Any, /) -> tuple[OzArray, OzArray]: ...
-        def __rdivmod__(self, other: Any, /) -> tuple[OzArray, OzArray]: ...
-        def __pow__(self, other: Any, /) -> OzArray: ...
-        def __rpow__(self, other: Any, /) -> OzArray: ...
-        def __ipow__(self, other: Any, /) -> OzArray: ...
-        def __lshift__(self, other: Any, /) -> OzArray: ...
-        def __rlshift__(self, other: Any, /) -> OzArray: ...
-        def __ilshift__(self, other: Any, /) -> OzArray: ...
-        def __rshift__(self, other: Any, /) -> OzArray: ...
-        def __rrshift__(self, other: Any, /) -> OzArray: ...
-        def __irshift__(self, other: Any, /) -> OzArray: ...
-        def __and__(self, other: Any, /) -> OzArray: ...
-        def __rand__(self, other: Any, /) -> OzArray: ...
-        def __iand__(self, other: Any, /) -> OzArray: ...
-        def __or__(self, other: Any, /) -> OzArray: ...
-        def __ror__(self, other: Any, /) -> OzArray: ...
-        def __ior__(self, other: Any, /) -> OzArray: ...
-        def __xor__(self, other: Any, /) -> OzArray: ...
-        def __rxor__(self, other: Any, /) -> OzArray: ...
-        def __ixor__(self, other: Any, /) -> OzArray: ...
-        def __lt__(self, other: Any, /) -> OzArray: ...
-        def __le__(self, other: Any, /) -> OzArray: ...
-        def __gt__(self, other: Any, /) -> OzArray: ...
-        def __ge__(self, other: Any, /) -> OzArray: ...
-        def __eq__(self, other: Any, /) -> OzArray: ...  # type: ignore[override]
-        def __ne__(self, other: Any, /) -> OzArray: ...  # type: ignore[override]
-        def __neg__(self) -> OzArray: ...
-        def __pos__(self) -> OzArray: ...
-        def __abs__(self) -> OzArray: ...
-        def __invert__(self) -> OzArray: ...
-
 
 class _Named(np.ndarray[Any, Any]):
     """For `repr`: an ndarray that NumPy prints under the name OzArray."""
@@ -708,19 +622,13 @@ def wrap(x: Any) -> Any:
     Parameters
     ----------
     x : object
-        Arrays on the host or, C-contiguous, on a device; tuples are looked into.
+        Arrays on the host or, contiguous, on a device; tuples are looked into.
 
     Returns
     -------
     object
     """
-
-    def change(leaf: Any) -> Any:
-        if type(leaf) is np.ndarray:
-            return OzArray._own(leaf)
-        return OzArray._on_device(leaf) if choice.is_device_array(leaf) else leaf
-
-    return mapped(x, change)
+    return owned(OzArray, x)
 
 
 def _restored(data: NDArray[Any]) -> OzArray:
@@ -734,140 +642,3 @@ def _is_known(kind: type) -> bool:
         return True
     ours = np.ndarray.__array_function__
     return issubclass(kind, np.ndarray) and kind.__array_function__ is ours
-
-
-def _has_priority(x: Any) -> bool:
-    """Return whether an ndarray would leave operators to x (a sparse matrix, say)."""
-    if isinstance(x, (OzArray, np.ndarray, np.generic)):
-        return False
-    if hasattr(type(x), "__array_ufunc__"):
-        return False
-    return getattr(x, "__array_priority__", 0.0) > 0.0
-
-
-# ndarray's own operators know strings and structures, which ufuncs do not, and defer
-# to others; they answer on the host.
-
-
-def _binary(name: str, ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any]:
-    function = getattr(operator, f"__{name}__", divmod)
-
-    def method(self: OzArray, other: Any) -> Any:
-        if ufuncs.is_stranger(other):
-            if other.__array_ufunc__ is None:
-                return NotImplemented
-            return ufunc(other, self) if reflected else ufunc(self, other)
-        other = adopted(OzArray, other)
-        operands = (other, self) if reflected else (self, other)
-        result = elementwise(OzArray, ufunc, operands, ())
-        if result is not NotImplemented:
-            return result
-        functions.count_on_host(name)
-        if _has_priority(other):
-            return _answer(function, *operands)
-        left, right = (_on_host(x, name) for x in operands)
-        result = function(left, right)
-        if any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in (left, right)):
-            return _of_objects(result)
-        return wrap(result)
-
-    return method
-
-
-def _on_host(x: Any, name: str) -> Any:
-    return x._read_unasked(name) if isinstance(x, OzArray) else x
-
-
-def _answer(function: Callable[..., Any], *operands: Any) -> Any:
-    """Return what an object with priorities of its own makes of lent ndarrays."""
-    ours = [x for x in operands if isinstance(x, OzArray)]
-    result = function(
-        *(np.asarray(x) if isinstance(x, OzArray) else x for x in operands)
-    )
-    if type(result) is not np.ndarray or result.base is None:
-        return wrap(result)
-    if any(np.may_share_memory(result, x._storage.host) for x in ours):
-        return OzArray(result)
-    return wrap(result)
-
-
-def _of_objects(result: Any) -> Any:
-    """Return a result that may be an entry, which others have, too."""
-    return mapped(result, lambda x: OzArray._sharing(x) if type(x) is np.ndarray else x)
-
-
-def _in_place_on_host(
-    function: Callable[..., Any], x: OzArray, other: Any, name: str
-) -> Any:
-    right, left = _on_host(other, name), x._read_unasked(name)
-    with x._storage.host_write():
-        result = function(left, right)
-    return x if result is left else wrap(result)
-
-
-def _in_place(name: str, ufunc: np.ufunc) -> Callable[[OzArray, Any], Any]:
-    function = getattr(operator, f"__i{name}__")
-
-    def method(self: OzArray, other: Any) -> Any:
-        if ufuncs.is_stranger(other):
-            return ufunc(self, other, out=(self,))
-        other = adopted(OzArray, other)
-        result = elementwise(OzArray, ufunc, (self, other), (self,))
-        if result is not NotImplemented:
-            return result
-        functions.count_on_host(name)
-        return _in_place_on_host(function, self, other, name)
-
-    return method
-
-
-def _unary(name: str, ufunc: np.ufunc) -> Callable[[OzArray], Any]:
-    function = getattr(operator, f"__{name}__")
-
-    def method(self: OzArray) -> Any:
-        result = elementwise(OzArray, ufunc, (self,), ())
-        if result is not NotImplemented:
-            return result
-        functions.count_on_host(name)
-        return wrap(function(self._read_unasked(name)))
-
-    return method
-
-
-_ARITHMETIC = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.divide,
-    "floordiv": np.floor_divide,
-    "mod": np.remainder,
-    "divmod": np.divmod,
-    "pow": np.power,
-    "lshift": np.left_shift,
-    "rshift": np.right_shift,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-_COMPARISONS = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-}
-_UNARY = {
-    "neg": np.negative,
-    "pos": np.positive,
-    "abs": np.absolute,
-    "invert": np.invert,
-}
-for _name, _ufunc in (_ARITHMETIC | _COMPARISONS).items():
-    setattr(OzArray, f"__{_name}__", _binary(_name, _ufunc, reflected=False))
-for _name, _ufunc in _ARITHMETIC.items():
-    setattr(OzArray, f"__r{_name}__", _binary(_name, _ufunc, reflected=True))
-    if _name != "divmod":
-        setattr(OzArray, f"__i{_name}__", _in_place(_name, _ufunc))
-for _name, _ufunc in _UNARY.items():
-    setattr(OzArray, f"__{_name}__", _unary(_name, _ufunc))

@@ -9,10 +9,11 @@ import numpy as np
 
 from np_ozaki import context
 from np_ozaki.array.adopt import Passed
+from np_ozaki.array.contractions import UFUNCS
 from np_ozaki.array.core import Core, adopted, mapped, written_on_host
 from np_ozaki.array.elementwise import elementwise
 from np_ozaki.array.functions import count_on_host
-from np_ozaki.array.products import UFUNCS, multiply
+from np_ozaki.array.products import multiply
 from np_ozaki.engines import choice
 
 __all__ = ["call", "is_stranger"]

@@ -450,8 +450,8 @@ def test_arrays_of_other_libraries(place):
     assert (choice.to_host(theirs)[1] == 1).all()
     backwards = OzArray(theirs[::-1, 1:], copy=False)
     assert_same_bits(backwards.copy_to_host(), choice.to_host(theirs)[::-1, 1:])
-    # CuPy's own product takes CuPy's arrays only.
-    for result in (x + theirs, theirs + x, x @ theirs, np.add(x, theirs)):
+    # On the left CuPy's own arrays answer, in their way.
+    for result in (x + theirs, x @ theirs, np.add(x, theirs), np.matmul(x, theirs)):
         assert type(result) is OzArray
         assert result.device == "cuda:0"
     assert_same_bits(data(snapshot @ theirs), data(snapshot @ shared))
@@ -782,3 +782,35 @@ def test_dlpack_names_the_device(place):
         x.__dlpack__(dl_device=(2, 7))
     with pytest.raises(BufferError, match="dl_device"):
         x.__dlpack__(dl_device=(10, 0))
+
+
+@pytest.mark.gpu
+def test_streams_are_put_in_order():
+    import cupy
+
+    size = 4000
+    first, second = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream()
+    big = RNG.standard_normal((size, size))
+    want = np_ozaki.matmul(big, big)
+    for _ in range(3):
+        with first:
+            x = OzArray(big)
+            y = x @ x  # on its way for milliseconds
+        with second:
+            x *= 0.0  # after the product has read it
+            total = y + 0.0  # after the product has written it
+        assert_same_bits(total.copy_to_host(), want + 0.0)
+        assert not x.copy_to_host().any()
+        del x, y, total
+
+
+@pytest.mark.gpu
+def test_cupy_takes_exports():
+    import cupy
+
+    (x,) = device_arrays(A)
+    for theirs in (cupy.asarray(x), cupy.from_dlpack(x)):
+        theirs += 1.0
+        assert x[0, 0] == theirs[0, 0].get()
+    assert_same_bits(x.copy_to_host(), A + 1 + 1)
+    assert_same_bits(cupy.asnumpy(cupy.asarray(OzArray(A, copy=False))), A)
