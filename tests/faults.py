@@ -906,7 +906,7 @@ FAULTS = {
     ),
     "array: the device's copy survives a write on the host": (
         "array/storage.py",
-        '            if self.shared != "device":\n                self.drop_device()\n',
+        "        else:\n            self.drop_device()\n",
         "",
     ),
     "array: the host's copy survives a write on the device": (

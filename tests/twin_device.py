@@ -73,6 +73,8 @@ class DeviceArray:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any):
         out = kwargs.get("out", ())
+        for target in out:
+            assert all(_apart(target, x) for x in inputs if isinstance(x, DeviceArray))
         assert not any(isinstance(x, np.ndarray) and x.ndim for x in (*inputs, *out))
         with np.errstate(all="ignore"):
             result = getattr(ufunc, method)(*host(inputs), **host(kwargs))
@@ -86,7 +88,15 @@ class DeviceArray:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         assert not isinstance(value, np.ndarray) or not value.ndim
+        assert not isinstance(value, DeviceArray) or _apart(self[key], value)
         self.memory[host(key)] = host(value)
+
+
+def _apart(target: DeviceArray, source: DeviceArray) -> bool:
+    """Return whether a device may write one while it reads the other, in any order."""
+    x, y = (a.memory.__array_interface__ for a in (target, source))
+    same = all(x[key] == y[key] for key in ("data", "shape", "strides"))
+    return same or not np.may_share_memory(target.memory, source.memory)
 
 
 def _operators() -> None:

@@ -258,11 +258,9 @@ class Storage:
 
     @contextlib.contextmanager
     def host_write(self) -> Iterator[None]:
-        """Hold the host's bytes, current and alone, while they change."""
+        """Hold the host's bytes, current, while they change; then no others are."""
         with self._lock:
             self.to_host()
-            if self.shared != "device":
-                self.drop_device()
             outer, self._writing = self._writing, True
             try:
                 yield
@@ -278,7 +276,6 @@ class Storage:
             self._made = memory.mark()
             count_transfer("to device", self.host.nbytes, start)
         else:
-            # Somebody may have asked for a copy in the middle.
             self.drop_device()
 
     @contextlib.contextmanager

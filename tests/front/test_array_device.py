@@ -15,6 +15,7 @@ import twin_device
 
 import np_ozaki
 from np_ozaki import OzArray
+from np_ozaki.array import functions
 from np_ozaki.engines import choice
 from np_ozaki.testing import assert_same_bits
 
@@ -407,19 +408,20 @@ def test_another_current_device(twin):
 
 
 def test_a_writable_export_keeps_no_copies(place):
-    (x,) = device_arrays(A)
+    large = RNG.standard_normal((72, 72))  # would be kept as an operand
+    (x,) = device_arrays(large)
     interface = x.__cuda_array_interface__
-    assert interface["shape"] == A.shape
+    assert interface["shape"] == large.shape
     writer = x._device_view()
     for value in (3.0, 4.0):
         writer[0] = value
         assert x[0, 0] == value
         assert np.asarray(x)[0, 5] == value
-        assert (x @ np.eye(24)).copy_to_host()[0, 3] == value
+        assert (x @ np.eye(72)).copy_to_host()[0, 3] == value
     np.negative(x[1:], out=x[1:])
     np.put(x, [0], [8.0])  # on the host, and back
     assert float(choice.to_host(x._device_view())[0, 0]) == 8.0
-    assert_same_bits(data(x)[1:], -A[1:])
+    assert_same_bits(data(x)[1:], -large[1:])
     x.to_device("cpu")
     assert x.device == "cuda:0"
 
@@ -711,6 +713,28 @@ def test_buffers_that_are_pickled_out_of_band_are_read_only():
     twin = pickle.loads(text, buffers=buffers)
     twin[0] = 5.0
     assert x[0, 0] == 1.0
+
+
+def test_writes_that_nobody_knows_of_are_errors(monkeypatch):
+    monkeypatch.setattr(functions, "_WRITES", {})
+    x = OzArray(A)
+    for write in (
+        lambda: np.put(x, [0], [1.0]),
+        lambda: np.fill_diagonal(x, 1.0),
+        lambda: np.copyto(x, 1.0),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            write()
+    assert_same_bits(np.asarray(x), A)
+
+
+def test_what_is_kept_is_given_back_at_a_write():
+    x = OzArray(RNG.standard_normal((80, 80)))
+    x @ x
+    kept = [x._prepared(left=left) for left in (True, False)]
+    assert all(each.nbytes for each in kept)
+    x[0] = 1.0
+    assert not any(each.nbytes for each in kept)
 
 
 def test_what_is_kept_of_many_views_is_bounded():
