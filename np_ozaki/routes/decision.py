@@ -13,7 +13,16 @@ from np_ozaki.gemm import min_flops, native_reason
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
-__all__ = ["as_array", "as_float64", "multiplies_to_float64", "options_for"]
+__all__ = [
+    "FLOAT64",
+    "as_array",
+    "as_float64",
+    "multiplies_to_float64",
+    "options_for",
+]
+
+FLOAT64 = np.dtype(np.float64)
+"""Of native byte order; NumPy has one such object."""
 
 
 def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | None:
@@ -104,4 +113,6 @@ def as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
     ndarray of float64
         Same entries, cast as NumPy's products cast them.
     """
+    if type(x) is np.ndarray and x.dtype is FLOAT64 and x.flags.aligned:
+        return x
     return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)

@@ -15,7 +15,7 @@ from np_ozaki import context
 from np_ozaki.config import Options
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.gemm import matmul_arrays
-from np_ozaki.routes.decision import as_float64
+from np_ozaki.routes.decision import FLOAT64, as_float64
 from np_ozaki.stats import CallInfo
 
 __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
@@ -61,6 +61,8 @@ def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
         Reason for the counters.
     """
     dtypes = [x.dtype for x in operands]
+    if all(d is FLOAT64 for d in dtypes):
+        return None
     if any(d.kind not in "biuf" for d in dtypes) or (
         not to_float64 and np.result_type(*dtypes) != np.float64
     ):

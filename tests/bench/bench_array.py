@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 
+import np_ozaki
 from np_ozaki import OzArray, context
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Outcome
@@ -38,6 +39,7 @@ def idle(*args, **kwargs):
     return Outcome(False, False, 0, 0, np.zeros(1, np.int64))
 
 
+@np_ozaki.enabled(engine="cpu", local=True)
 def main():
     choice.cpu_engine().matmul = idle
     a = np.array([[1.0, 2.0], [3.0, 4.0]])

@@ -117,6 +117,8 @@ def test_host_operands_are_brought_for_the_user(place):
         (lambda x, y: x == 0, True),
         (lambda x, y: x[3:, ::2] * y[3:, ::2], True),
         (lambda x, y: x.T + y, True),
+        (lambda x, y: x.T * y.T, True),
+        (lambda x, y: -x.T, True),
         (lambda x, y: x[:, None] + y, True),
         (lambda x, y: x[[0, -1, 3]], True),
         (lambda x, y: x[:, np.array([[1, -2], [0, 5]])], True),
@@ -286,6 +288,38 @@ def test_out_routes_as_without_it(place):
         frozen += 1
     with pytest.raises(ValueError, match="read-only"):
         frozen[0] = 1
+
+
+def _shifted(x):
+    x[1:] += x[:-1]
+
+
+def _reversed(x):
+    x -= x[::-1]
+
+
+def _itself(x):
+    x *= x
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _shifted,
+        _reversed,
+        _itself,
+        lambda x: np.add(x[:-1], x[1:], out=x[1:]),
+        lambda x: np.subtract(x, x.T, out=x),
+        lambda x: x.__setitem__(slice(1, None), x[:-1]),
+        lambda x: x.__setitem__(slice(None), x[::-1]),
+    ],
+)
+def test_operands_that_overlap_the_target(place, write):
+    (x,) = device_arrays(A)
+    twin = A.copy()
+    write(x)
+    write(twin)
+    assert_same_bits(x.copy_to_host(), twin)
 
 
 # ---- Honest errors ----
