@@ -376,7 +376,7 @@ def prepare(
     if array.dtype != np.float64:
         limit = "prepared operands have float64 entries"
         raise OperandTypeError(
-            refusal("x.dtype", array.dtype.name, limit, "convert it by astype(float)")
+            refusal("x.dtype", str(array.dtype), limit, "convert it by astype(float)")
         )
     for side in ("left", "right") if role == "both" else (role,):
         left = side == "left"

@@ -906,13 +906,13 @@ FAULTS = {
     ),
     "array: the device's copy survives a write on the host": (
         "array/storage.py",
-        "        else:\n            self.drop_device()\n",
+        '            if self.shared != "device":\n                self.drop_device()\n',
         "",
     ),
     "array: the host's copy survives a write on the device": (
         "array/storage.py",
-        "                self._host_current = False\n                self._made",
-        "                self._made",
+        "                    self._host_current = False\n                    self._made",
+        "                    self._made",
     ),
     "array: prepared operands outlive a write": (
         "array/storage.py",
@@ -931,8 +931,8 @@ FAULTS = {
     ),
     "array: prepared operands of memory that others write": (
         "array/storage.py",
-        "if small or self.shared or view.dtype",
-        "if small or view.dtype",
+        "        if self.shared or self._writing:\n            return None\n",
+        "",
     ),
     "array: arguments of functions are writeable": (
         "array/adopt.py",

@@ -16,7 +16,15 @@ from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Prepared
 
-__all__ = ["Core", "adopted", "borrow", "mapped", "unwrap", "written_on_host"]
+__all__ = [
+    "Core",
+    "adopted",
+    "borrow",
+    "mapped",
+    "to_store",
+    "unwrap",
+    "written_on_host",
+]
 
 _LEAST_UPLOADED = 1 << 20
 """Bytes from which a snapshot is taken on the device."""
@@ -126,6 +134,10 @@ class Core:
         if not self._storage.on_host:
             check_conversion(f"numpy.{name}", "OzArray on a device")
         return self._read()
+
+    def _lent(self) -> NDArray[Any]:
+        """Return current data for others to keep: read-only, sees later writes."""
+        return self._storage.lend_current(self._view)
 
     def _copy_to_host(self) -> NDArray[Any]:
         """Return the data as an ndarray of its own."""
@@ -298,6 +310,29 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
     if type(x) is dict:
         return {key: mapped(value, change) for key, value in x.items()}
     return change(x)
+
+
+def to_store(x: Core, value: Any) -> Any:
+    """Return what NumPy gets to write into an array.
+
+    Parameters
+    ----------
+    x : Core
+        Target.
+    value : object
+        Lists, tuples and dicts are looked into.
+
+    Returns
+    -------
+    object
+        Object arrays would keep what they get: an OzArray itself, or ndarrays that
+        are lent.
+    """
+    if not x._view.dtype.hasobject:
+        return unwrap(value)
+    if isinstance(value, Core):
+        return value
+    return mapped(value, lambda y: y._lent() if isinstance(y, Core) else y)
 
 
 def unwrap(x: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, borrow
-from np_ozaki.array.storage import Storage
+from np_ozaki.array.storage import NotOnDevice, Storage
 from np_ozaki.engines import choice
 
 __all__ = ["elementwise", "new_on_device"]
@@ -74,7 +74,7 @@ def elementwise(
             target = new_on_device(cls, _layout(twins, dtype))
         with target._written_on_device() as result:
             ufunc(*places, out=result)
-    except MemoryError:
+    except (MemoryError, NotOnDevice):
         return NotImplemented
     return target
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.array.core import Core, borrow, unwrap
+from np_ozaki.array.core import Core, borrow, to_store, unwrap
 from np_ozaki.array.elementwise import new_on_device
+from np_ozaki.array.storage import NotOnDevice
 
 __all__ = ["get", "put"]
 
@@ -123,7 +124,7 @@ def put(x: Core, key: Any, value: Any) -> None:
     """
     if _is_basic(key) and x._may_write_device() and _put_on_device(x, key, value):
         return
-    index, entries = unwrap(key), unwrap(value)
+    index, entries = unwrap(key), to_store(x, value)
     view = x._read_unasked("ndarray.__setitem__")
     with x._storage.host_write():
         view[index] = entries
@@ -154,7 +155,7 @@ def _put_on_device(x: Core, key: Any, value: Any) -> bool:
             source = borrow(value)
         with x._see(target)._written_on_device() as there:
             there[...] = source
-    except MemoryError:
+    except (MemoryError, NotOnDevice):
         return False
     return True
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.adopt import Passed, adopt
-from np_ozaki.array.core import Core, mapped, unwrap, written_on_host
+from np_ozaki.array.core import Core, mapped, to_store, unwrap, written_on_host
 from np_ozaki.array.functions import count_on_host
 
 __all__ = ["Flat", "call"]
@@ -136,7 +136,7 @@ class Flat:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write entries."""
-        index, entries = unwrap(key), unwrap(value)
+        index, entries = unwrap(key), to_store(self._x, value)
         flat = self._data().flat
         with self._x._storage.host_write():
             flat[index] = entries

@@ -160,7 +160,7 @@ def _binary(name: str, ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any
         if result is not NotImplemented:
             return result
         functions.count_on_host(name)
-        if _has_priority(other):
+        if _has_priority(other) or products.is_foreign(other):
             return _answer(type(self), function, *operands)
         left, right = (_on_host(x, name) for x in operands)
         result = function(left, right)
@@ -178,7 +178,10 @@ def _on_host(x: Any, name: str) -> Any:
 def _answer(cls: type[Core], function: Callable[..., Any], *operands: Any) -> Any:
     """Return what an object with priorities of its own makes of lent ndarrays."""
     ours = [x for x in operands if isinstance(x, Core)]
-    result = function(*(np.asarray(x) if isinstance(x, Core) else x for x in operands))
+    name = function.__name__
+    for x in ours:
+        x._read_unasked(name)
+    result = function(*(x._lent() if isinstance(x, Core) else x for x in operands))
     if type(result) is np.ndarray and any(
         np.may_share_memory(result, x._storage.host) for x in ours
     ):
@@ -197,6 +200,9 @@ def _in_place_on_host(
     right, left = _on_host(other, name), x._read_unasked(name)
     with x._storage.host_write():
         result = function(left, right)
+    if (_has_priority(other) or products.is_foreign(other)) and not x._storage.shared:
+        # They had the memory to write to, and may have kept it.
+        x._storage.hand_out("host")
     return x if result is left else owned(type(x), result)
 
 

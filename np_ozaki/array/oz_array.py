@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy as copying
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, SupportsIndex
@@ -22,6 +23,7 @@ from np_ozaki.array.operators import Operators, owned
 from np_ozaki.array.shapes import Order, copied, ravel, reshape
 from np_ozaki.array.storage import Storage
 from np_ozaki.array.strict import check_conversion
+from np_ozaki.array.temporaries import MOST_REFERENCES
 from np_ozaki.engines import choice
 from np_ozaki.errors import (
     EngineUnavailableError,
@@ -31,6 +33,9 @@ from np_ozaki.errors import (
 )
 
 __all__ = ["OzArray", "wrap"]
+
+_ONLY_OURS = 2
+"""References to a storage that one array has, as `sys.getrefcount` counts."""
 
 
 class OzArray(Operators):
@@ -121,6 +126,9 @@ class OzArray(Operators):
     ) -> NDArray[Any]:
         """Return a read-only ndarray of the data; a copy if that is asked for.
 
+        The memory itself, to be written, where the array is one that nobody holds any
+        more: ``numpy.asarray(x @ y)``.
+
         Raises
         ------
         ValueError
@@ -128,6 +136,11 @@ class OzArray(Operators):
         ConversionError
             In strict mode.
         """
+        # First: every name counts.
+        alone = (
+            sys.getrefcount(self) <= MOST_REFERENCES
+            and sys.getrefcount(self._storage) <= _ONLY_OURS
+        )
         check_conversion("numpy.asarray", "OzArray")
         for recorder in context.recorders():
             recorder.record_conversion()
@@ -144,7 +157,13 @@ class OzArray(Operators):
         other = dtype is not None and np.dtype(dtype) != self.dtype
         if other:
             return np.array(self._read(), dtype=dtype, copy=copy)
-        return self._copy_to_host() if copy else storage.lend_current(self._view)
+        if copy:
+            return self._copy_to_host()
+        if alone and storage.shared is None and not storage.is_lent:
+            data = self._read()
+            storage.hand_out("host")
+            return data
+        return storage.lend_current(self._view)
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any

@@ -17,6 +17,7 @@ from np_ozaki.array.core import (
     unwrap,
     written_on_host,
 )
+from np_ozaki.array.storage import NotOnDevice
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
@@ -29,6 +30,7 @@ from np_ozaki.stats import CallInfo
 __all__ = [
     "as_array",
     "dot",
+    "is_foreign",
     "matmul",
     "multiply",
     "on_host",
@@ -150,14 +152,14 @@ def multiply(
     if there is not None and _suits_device(name, there, out):
         try:
             return _multiply_there(cls, name, there, out, options, native, prepared)
-        except MemoryError:
+        except (MemoryError, NotOnDevice):
             pass  # no room for the result: tile by tile, from and to the host
     product = functools.partial(
         explicit.matmul_product if name == "matmul" else dot_arrays, prepared=prepared
     )
     if name != "matmul":
         product.keywords["route"] = name
-    operands = on_host(a, name), on_host(b, name)
+    operands = on_host(a, name, beside=b), on_host(b, name, beside=a)
     target = out._read_unasked(name) if isinstance(out, Core) else out
     with written_on_host([out]) if out is not None else contextlib.nullcontext():
         result, info = explicit.run(
@@ -242,7 +244,7 @@ def as_array(x: Any) -> Any:
     return x if isinstance(x, (Core, np.ndarray)) else np.asarray(x)
 
 
-def on_host(x: Any, name: str) -> Any:
+def on_host(x: Any, name: str, beside: Any = None) -> Any:
     """Return an operand on the host, which strict mode may refuse.
 
     Parameters
@@ -251,6 +253,8 @@ def on_host(x: Any, name: str) -> Any:
         Operand.
     name : str
         Of the function, for the error.
+    beside : object, optional
+        The other operand: subclasses of ndarray may keep what they see.
 
     Returns
     -------
@@ -258,7 +262,25 @@ def on_host(x: Any, name: str) -> Any:
     """
     if isinstance(x, (list, tuple)):
         return unwrap(x)
-    return x._read_unasked(name) if isinstance(x, Core) else x
+    if not isinstance(x, Core):
+        return x
+    data = x._read_unasked(name)
+    return x._lent() if is_foreign(beside) else data
+
+
+def is_foreign(x: Any) -> bool:
+    """Return whether an operand is an ndarray with ideas of its own.
+
+    Parameters
+    ----------
+    x : object
+
+    Returns
+    -------
+    bool
+        For subclasses of ndarray, but for memmap.
+    """
+    return isinstance(x, np.ndarray) and type(x) not in {np.ndarray, np.memmap}
 
 
 def _suits_device(name: str, there: tuple[Any, Any], out: Any) -> bool:

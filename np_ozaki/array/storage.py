@@ -25,7 +25,7 @@ from np_ozaki.engines.prepared import Prepared
 from np_ozaki.errors import EngineUnavailableError, refusal
 from np_ozaki.stats import Direction
 
-__all__ = ["ON_DEVICE", "Side", "Storage", "address", "count_transfer"]
+__all__ = ["ON_DEVICE", "NotOnDevice", "Side", "Storage", "address", "count_transfer"]
 
 Side = Literal["host", "device"]
 
@@ -40,6 +40,10 @@ _generation = 0
 
 ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
 """Characters of the dtypes that a device may hold."""
+
+
+class NotOnDevice(Exception):
+    """The data cannot be written on the device now; the host does it."""
 
 
 class Storage:
@@ -86,7 +90,7 @@ class Storage:
         self._host_current = buffer is None
         self._device_current = buffer is not None
         self._held = threading.RLock(), _generation
-        self._writing = False
+        self._writing = 0
         self._lent: weakref.ref[NDArray[Any]] | None = None
         # Which work on the device the buffer waits for; whether others used it, too.
         self._made: Any = None
@@ -137,7 +141,7 @@ class Storage:
 
     def to_host(self) -> None:
         """Make the host's bytes current."""
-        if self._host_current:
+        if self._host_current or self._writing:
             return
         with self._lock:
             if self._host_current:
@@ -190,6 +194,10 @@ class Storage:
             self.drop_device()
             buffer = memory.allocate(self.host.nbytes)
             memory.upload(self.bytes, buffer)
+            if self._writing:
+                # Half written: of this moment only.
+                count_transfer("to device", self.host.nbytes, start)
+                return buffer
             self._buffer, self._made = buffer, memory.mark()
             self._device_current = True
             count_transfer("to device", self.host.nbytes, start)
@@ -205,8 +213,8 @@ class Storage:
 
         Streams that only read the bytes are not known one by one.
         """
-        memory = choice.device_memory()
-        if self._strays and memory is not None:
+        memory = choice.device_memory() if self._strays else None
+        if memory is not None:
             memory.synchronize(memory.device_of(self._buffer))
             self._strays = False
 
@@ -226,7 +234,13 @@ class Storage:
             For the data as they are.
         """
         small = view.size < _LEAST_PREPARED
-        if small or self.shared or view.dtype != np.float64 or not self.may_move:
+        if (
+            small
+            or self.shared
+            or self._writing
+            or view.dtype != np.float64
+            or not self.may_move
+        ):
             return None
         key = left, address(view) - address(self.host), view.shape, view.strides
         with self._lock:
@@ -258,43 +272,55 @@ class Storage:
 
     @contextlib.contextmanager
     def host_write(self) -> Iterator[None]:
-        """Hold the host's bytes, current, while they change; then no others are."""
+        """Let the host's bytes change: no others are current from the first one on.
+
+        No lock is held in between, as what is written may be made by user code.
+        """
         with self._lock:
             self.to_host()
-            outer, self._writing = self._writing, True
-            try:
-                yield
-            finally:
-                self._writing = outer
-                self._host_written()
-
-    def _host_written(self) -> None:
-        self._forget()
-        if self.shared == "device":
-            memory, start = choice.needed_memory(), time.perf_counter()
-            memory.upload(self.bytes, self._buffer)
-            self._made = memory.mark()
-            count_transfer("to device", self.host.nbytes, start)
-        else:
-            self.drop_device()
+            self._forget()
+            if self.shared != "device":
+                self.drop_device()
+            self._writing += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writing -= 1
+                self._forget()
+                if self.shared == "device":
+                    memory, start = choice.needed_memory(), time.perf_counter()
+                    memory.upload(self.bytes, self._buffer)
+                    self._made = memory.mark()
+                    count_transfer("to device", self.host.nbytes, start)
 
     @contextlib.contextmanager
     def device_write(self) -> Iterator[Any]:
         """Hold the device's bytes, current, while work that changes them is queued.
 
         Yields their buffer.
+
+        Raises
+        ------
+        NotOnDevice
+            Somebody else began to write on the host.
         """
         with self._lock:
+            if self._writing or self.shared == "host":
+                raise NotOnDevice
             buffer = self.to_device()
             self.settle()
+            self._forget()
             try:
                 yield buffer
             finally:
                 self._forget()
-                self._host_current = False
-                self._made = choice.needed_memory().mark()
-                if self.is_lent:
-                    self.to_host()
+                # Unless a signal's handler has written on the host in the meantime.
+                if self._buffer is buffer:
+                    self._host_current = False
+                    self._made = choice.needed_memory().mark()
+                    if self.is_lent:
+                        self.to_host()
 
     def drop_device(self) -> None:
         """Give the device's copy up; the host's bytes are current."""

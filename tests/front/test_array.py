@@ -9,6 +9,7 @@ import pytest
 
 import np_ozaki
 from np_ozaki import OzArray
+from np_ozaki.array.temporaries import MOST_REFERENCES
 from np_ozaki.testing import assert_same_bits
 
 A = np.random.default_rng(1).standard_normal((5, 6))
@@ -286,3 +287,28 @@ def test_options_come_from_the_scope():
     assert np_ozaki.last_call().num_moduli == 7
     OzArray(A) @ B
     assert np_ozaki.last_call().num_moduli == 15
+
+
+@pytest.mark.skipif(not MOST_REFERENCES, reason="this interpreter cannot tell")
+def test_what_has_no_name_is_handed_over():
+    x, y = OzArray(A), OzArray(B)
+    product = np.asarray(x @ y)
+    assert product.flags.writeable
+    assert_same_bits(product, PRODUCT)
+    named = x @ y
+    held = [x @ y]
+    for kept in (np.asarray(named), np.asarray(held[0]), np.asarray(named[1:])):
+        assert not kept.flags.writeable
+    view_without_name = np.asarray(named.T)
+    assert not view_without_name.flags.writeable
+    rest_without_owner = np.asarray(OzArray(A)[1:])
+    assert rest_without_owner.flags.writeable
+    assert not np.asarray(OzArray(A, copy=False)).flags.writeable
+
+    def inside(array):
+        return np.asarray(array)
+
+    assert not inside(x).flags.writeable
+    seen = np.asarray(named)
+    named += 1
+    assert_same_bits(seen, PRODUCT + 1)

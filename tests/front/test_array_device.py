@@ -872,3 +872,105 @@ def test_cupy_takes_exports():
         assert x[0, 0] == theirs[0, 0].get()
     assert_same_bits(x.copy_to_host(), A + 1 + 1)
     assert_same_bits(cupy.asnumpy(cupy.asarray(OzArray(A, copy=False))), A)
+
+
+class Value:
+    """A number that calls user code when it is asked for."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __float__(self):
+        self.call()
+        return 4.0
+
+
+def store(x, call):
+    values = np.array([Value(call)], object)
+    np.copyto(x[0, :1], values, casting="unsafe")
+
+
+def test_user_code_in_writes_waits_for_nobody(place):
+    x, y = device_arrays(np.ones((64, 64)), np.ones((64, 64)))
+
+    def elsewhere(work):
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+
+    def others():
+        elsewhere(lambda: y @ x)
+        elsewhere(lambda: x.__setitem__((1, 1), 2.0))
+        elsewhere(lambda: np.asarray(x))
+
+    store(x, others)
+    want = np.ones((64, 64))
+    want[0, 0], want[1, 1] = 4.0, 2.0
+    assert_same_bits(x.copy_to_host(), want)
+    assert_same_bits(data(x @ np.eye(64)), want)
+
+
+def test_nested_reads_of_shared_device_memory(place):
+    theirs = OzArray(np.ones((8, 8))).to_device()._device_view()
+    x = OzArray(theirs, copy=False)
+    for call in (lambda: x.sum(), lambda: np.asarray(x)):
+        np.copyto(x[0, :3], np.array([Value(call)] * 3, object), casting="unsafe")
+        assert x[0, :3].tolist() == [4.0] * 3
+        x[0] = 1.0
+
+
+def test_a_write_by_a_signal_in_a_write_on_the_device(twin, monkeypatch):
+    (x,) = device_arrays(np.ones((4, 4)))
+    plain = twin_device.DeviceArray.__setitem__
+
+    def interrupted(self, key, value):
+        monkeypatch.setattr(twin_device.DeviceArray, "__setitem__", plain)
+        np.copyto(x[3], np.float32(7))
+        plain(self, key, value)
+
+    monkeypatch.setattr(twin_device.DeviceArray, "__setitem__", interrupted)
+    x[0] = 5.0
+    assert x[3, 0] == 7.0
+    assert x.copy_to_host().shape == (4, 4)
+
+
+def test_what_others_may_keep_is_lent(place):
+    class Keeps(np.ndarray):
+        def __radd__(self, other):
+            Keeps.kept = other
+            return 0
+
+        __rmul__ = __radd__
+
+    (y,) = device_arrays(np.ones((80, 80)))
+    stranger = np.ones((80, 80)).view(Keeps)
+    y @ y
+    y + stranger
+    assert not Keeps.kept.flags.writeable
+    del Keeps.kept
+
+    class Priority:
+        __array_priority__ = 50.0
+
+        def __radd__(self, other):
+            self.kept = other
+            return 0
+
+    keeper = Priority()
+    z = y.copy()
+    before = z
+    z += keeper
+    keeper.kept[...] = 6.0
+    assert_same_bits(
+        (before @ np.eye(80)).copy_to_host(), np.full((80, 80), before[0, 0])
+    )
+    holder = OzArray(np.empty(3, object))
+    holder[0] = y
+    assert holder[0] is y
+    holder[1:] = [y, None]
+    holder.flat[2] = y
+    y[...] = 3.0
+    assert holder[0][0, 0] == 3.0
+    with pytest.raises(ValueError, match="read-only"):
+        holder[1][0, 0] = 1.0
