@@ -969,11 +969,6 @@ FAULTS = {
         "return storage.lend_current(self._view)",
         "return self._read()",
     ),
-    "array: writes inside of writes go to the device": (
-        "array/storage.py",
-        "not self.is_lent and not self._writing",
-        "not self.is_lent",
-    ),
     "array: views take indices for memory": (
         "array/functions.py",
         "*mapped(args[arrays:], current)",
