@@ -162,17 +162,13 @@ def _binary(name: str, ufunc: np.ufunc, *, reflected: bool) -> Callable[..., Any
         functions.count_on_host(name)
         if _has_priority(other) or products.is_foreign(other):
             return _answer(type(self), function, *operands)
-        left, right = (_on_host(x, name) for x in operands)
+        left, right = (products.on_host(x, name) for x in operands)
         result = function(left, right)
         if any(isinstance(x, np.ndarray) and x.dtype.hasobject for x in (left, right)):
             return _of_objects(type(self), result)
         return owned(type(self), result)
 
     return method
-
-
-def _on_host(x: Any, name: str) -> Any:
-    return x._read_unasked(name) if isinstance(x, Core) else x
 
 
 def _answer(cls: type[Core], function: Callable[..., Any], *operands: Any) -> Any:
@@ -197,7 +193,7 @@ def _of_objects(cls: type[Core], result: Any) -> Any:
 def _in_place_on_host(
     function: Callable[..., Any], x: Core, other: Any, name: str
 ) -> Any:
-    right, left = _on_host(other, name), x._read_unasked(name)
+    right, left = products.on_host(other, name), x._read_unasked(name)
     with x._storage.host_write():
         result = function(left, right)
     if (_has_priority(other) or products.is_foreign(other)) and not x._storage.shared:

@@ -152,7 +152,7 @@ def _call_on(
 
 def _serialize(x: OzArray) -> tuple[dict[str, Any], list[Any]]:
     if not _here:
-        raise NotImplementedError
+        raise NotImplementedError  # how distributed is told to go on to pickle
     parts: tuple[dict[str, Any], list[Any]]
     parts = dask_serialize.dispatch(np.ndarray)(np.asarray(x))
     return parts

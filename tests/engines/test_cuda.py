@@ -51,17 +51,6 @@ regimes = st.sampled_from(REGIMES)
 seeds = st.integers(0, 2**32)
 
 
-@pytest.fixture(
-    scope="module", params=["simulated", pytest.param("gpu", marks=pytest.mark.gpu)]
-)
-def place(request):
-    if request.param == "gpu":
-        return devices.on_gpu()
-    if simt.COMPILER is None:
-        pytest.skip("no C++ compiler (c++ or g++) on the path")
-    return devices.simulated()
-
-
 def scheme_of(variant):
     return Scheme(variant.num_moduli, variant.scaling)
 

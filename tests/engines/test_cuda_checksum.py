@@ -5,10 +5,8 @@ As in test_cuda, kernels run compiled for the CPU, and on a GPU where there is o
 
 from contextlib import contextmanager
 
-import devices
 import numpy as np
 import pytest
-import simt
 from devices import LAYOUTS, POISON, entries, laid_out
 
 from np_ozaki import tiling
@@ -29,17 +27,6 @@ COUNTS = [
 ]
 TINY = 1
 """Bytes of workspace that make tiles of one line each."""
-
-
-@pytest.fixture(
-    scope="module", params=["simulated", pytest.param("gpu", marks=pytest.mark.gpu)]
-)
-def place(request):
-    if request.param == "gpu":
-        return devices.on_gpu()
-    if simt.COMPILER is None:
-        pytest.skip("no C++ compiler (c++ or g++) on the path")
-    return devices.simulated()
 
 
 def shape_of(a, b):

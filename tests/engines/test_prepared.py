@@ -4,10 +4,8 @@ import gc
 import os
 import threading
 
-import devices
 import numpy as np
 import pytest
-import simt
 from devices import LAYOUTS, entries, laid_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,17 +43,6 @@ seeds = st.integers(0, 2**32)
 def shelf(monkeypatch):
     """Let each test begin with an empty shelf."""
     monkeypatch.setattr(prepared, "_shelf", prepared._Shelf())
-
-
-@pytest.fixture(
-    scope="module", params=["simulated", pytest.param("gpu", marks=pytest.mark.gpu)]
-)
-def place(request):
-    if request.param == "gpu":
-        return devices.on_gpu()
-    if simt.COMPILER is None:
-        pytest.skip("no C++ compiler (c++ or g++) on the path")
-    return devices.simulated()
 
 
 def pair():
