@@ -17,6 +17,7 @@
 
 typedef unsigned char uint8;
 typedef signed char int8;
+typedef unsigned short uint16;
 typedef unsigned int uint32;
 typedef int int32;
 typedef unsigned long long uint64;

@@ -38,9 +38,12 @@ STAGES: tuple[str, ...] = (
     "certificate",
     "second_look",
     "rebalance",
+    "residue_tiles",
 )
 """Parts with a source file; residues, reduce and reconstruct know moduli."""
 
+HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
+"""Those for sm_90a alone; they serve every number of moduli."""
 
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
@@ -49,6 +52,7 @@ _HEADERS = {
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh", "shares.cuh"),
     "rebalance": ("lines.cuh", "shares.cuh"),
+    "residue_tiles": ("hopper.cuh",),
 }
 
 
@@ -231,10 +235,7 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
         ("float", "wide_inverse", [f"1.0f / {p}.0f" for p in moduli]),
         ("float", "wide_quotients", [f"{_bias(p, shifts)[1]}.0f" for p in moduli]),
     ]
-    lines = [
-        f"DEVICE_TABLE {kind} {name}[] = {{{', '.join(values)}}};"
-        for kind, name, values in tables
-    ]
+    lines = [_device_table(*table) for table in tables]
     return [
         "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries, where",
         "// starts are bias and offset.",
@@ -242,6 +243,26 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
         *lines,
         "#endif",
     ]
+
+
+def _reduction_tables() -> str:
+    """Return tables of all moduli as C++ text: how int32 products are reduced."""
+    biases = [_bias(p, 0) for p in MODULI]
+    starts = [
+        bias + balanced_residue(-(2**31), p)
+        for (bias, _), p in zip(biases, MODULI, strict=True)
+    ]
+    tables = [
+        ("uint32", "reduce_powers", [f"{_powers(p, 0)}u" for p in MODULI]),
+        ("int", "reduce_start", [str(start) for start in starts]),
+        ("float", "reduce_modulus", [f"{p}.0f" for p in MODULI]),
+        ("float", "reduce_quotients", [f"{quotient}.0f" for _, quotient in biases]),
+    ]
+    return "".join(_device_table(*table) + "\n" for table in tables)
+
+
+def _device_table(kind: str, name: str, values: list[str]) -> str:
+    return f"DEVICE_TABLE {kind} {name}[] = {{{', '.join(values)}}};"
 
 
 def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
@@ -368,6 +389,8 @@ def source(stage: str, variant: Variant | None = None) -> str:
         CUDA C++ that includes nothing.
     """
     tables = "" if variant is None else constants(variant)
+    if stage in HOPPER_STAGES:
+        tables = _reduction_tables()
     headers = _HEADERS.get(stage, ("lines.cuh",))
     files = (*headers, f"{stage}.cu")
     return "\n".join([_text("arithmetic.cuh"), tables, *map(_text, files)])

@@ -10,6 +10,8 @@ __all__ = [
     "CPU_MIN_FLOPS",
     "CUDA_MIN_FLOPS",
     "INT8_K_BLOCK",
+    "TILE_COLUMNS",
+    "TILE_ROWS",
     "CudaTiles",
     "Tiles",
     "choose_cuda_tiles",
@@ -27,6 +29,9 @@ CUDA_MIN_FLOPS = 2 * 1024**3
 
 INT8_K_BLOCK = 1 << 17
 """Longest inner length whose INT8 products fit int32: k 127^2 is below 2^31."""
+
+TILE_ROWS, TILE_COLUMNS = 128, 256
+"""Entries of a residue tile, which Hopper's kernel multiplies at a time."""
 
 _PREFERRED_ROWS = 512
 _PREFERRED_BYTES = 32 << 20

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from np_ozaki._kernels.render import Variant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
+from np_ozaki.engines.cuda_hopper import CAPABILITY, ResidueTiles
 from np_ozaki.errors import OperandTypeError, refusal
 
 __all__ = [
@@ -161,7 +162,8 @@ class CupyDevice:
     """The current GPU, as `cuda.Device` asks for it."""
 
     def __init__(self) -> None:
-        self._facts: dict[int, tuple[int, int]] = {}
+        self._facts: dict[int, tuple[int, int, bool]] = {}
+        self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.RawKernel] = {}
         self._lock = threading.Lock()
@@ -169,15 +171,16 @@ class CupyDevice:
 
     # Facts -------------------------------------------------------------------------
 
-    def _of_device(self) -> tuple[int, int]:
-        """Return (bytes of memory, bytes of shared memory a block) of this device."""
+    def _of_device(self) -> tuple[int, int, bool]:
+        """Return bytes of memory and of a block's shared memory, and `has_tiles`."""
         index = runtime.getDevice()
         if index not in self._facts:
             memory = runtime.memGetInfo()[1]
             shared = runtime.deviceGetAttribute(
                 runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, index
             )
-            self._facts[index] = int(memory), int(shared)
+            capability = int(cupy.cuda.Device(index).compute_capability)
+            self._facts[index] = int(memory), int(shared), capability == CAPABILITY
         return self._facts[index]
 
     def place(self) -> str:
@@ -349,6 +352,23 @@ class CupyDevice:
                 cublas.CUBLAS_COMPUTE_32I,
                 cublas.CUBLAS_GEMM_DEFAULT,
             )
+
+    def has_tiles(self) -> bool:
+        """Return whether the current device runs `residue_tiles`."""
+        return self._of_device()[2]
+
+    def residue_tiles(
+        self,
+        left: cupy.ndarray,
+        right: cupy.ndarray,
+        tiles: cupy.ndarray,
+        lower: cupy.ndarray | None,
+        shape: tuple[int, int, int],
+        num_planes: int,
+        products: int,
+    ) -> None:
+        """Queue products of planes that leave residue tiles; see `cuda_lines`."""
+        self._residue_tiles(left, right, tiles, lower, shape, num_planes, products)
 
     # Timing ------------------------------------------------------------------------
 

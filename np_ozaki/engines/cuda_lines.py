@@ -105,6 +105,41 @@ class Device(Protocol):
         """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
         ...
 
+    def has_tiles(self) -> bool:
+        """Return whether the current device runs `residue_tiles`."""
+        ...
+
+    def residue_tiles(
+        self,
+        left: Any,
+        right: Any,
+        tiles: Any,
+        lower: Any,
+        shape: tuple[int, int, int],
+        num_planes: int,
+        products: int,
+    ) -> None:
+        """Queue products of planes that leave residue tiles.
+
+        Parameters
+        ----------
+        left : (all_planes, batch, lines, k) device array of int8
+            Lines and k padded with zeros; batch 1 broadcasts; k at most 2^17.
+        right : (all_planes, batch, lines, k) device array of int8
+            Likewise.
+        tiles : device array of uint8
+            Takes the residues of the first `num_planes` planes; see `cuda_tiles`.
+        lower : (batch, rows, columns) device array of int32 or None
+            Takes the products of the last plane, if that is one more.
+        shape : tuple of int
+            batch, rows, columns of the result.
+        num_planes : int
+            Planes of moduli.
+        products : int
+            How many planes belong to one modulus.
+        """
+        ...
+
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array and return it on the host."""
         ...

@@ -1,0 +1,210 @@
+"""Residue products on the matrix unit of Hopper GPUs, as bytes: see residue_tiles.cu.
+
+The kernel is for compute capability 9.0 alone, by instructions that CuPy does not
+compile for, and its operands are described to the copy engine by the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import tempfile
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import compiler, driver, function, runtime
+from cupy_backends.cuda.libs import nvrtc
+from numpy.typing import NDArray
+
+from np_ozaki._kernels.render import source
+from np_ozaki.tiling import TILE_COLUMNS, TILE_ROWS
+
+__all__ = ["CAPABILITY", "ResidueTiles"]
+
+CAPABILITY = 90
+"""Compute capability of the only GPUs that run it."""
+
+_OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a", "-ftz=true")
+_STAGE = "residue_tiles"
+_THREADS = 384
+_STEP = 128
+_SHARED_BYTES = 4 * 3 * 128 * _STEP + 1024
+"""Four stages of A's box and B's two, and room to align them."""
+
+_MAX_DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_BYTES, _SWIZZLE_128, _PROMOTE_128 = 0, 3, 2
+"""Of CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion."""
+
+_WORK = np.dtype(
+    [
+        ("tiles", np.uint64),
+        ("lower", np.uint64),
+        ("lower_batch_stride", np.int64),
+        ("lower_row_stride", np.int64),
+        ("num_planes", np.int32),
+        ("all_planes", np.int32),
+        ("products", np.int32),
+        ("batch", np.int32),
+        ("batch_a", np.int32),
+        ("batch_b", np.int32),
+        ("rows", np.int32),
+        ("columns", np.int32),
+        ("steps", np.int32),
+        ("groups", np.int32),
+        ("items", np.int64),
+    ]
+)
+"""`Work` of the kernel, field by field."""
+
+
+def _cubin() -> bytes:
+    """Return machine code, from CuPy's folder of compiled kernels or the compiler."""
+    text = source(_STAGE)
+    key = "\n".join((text, *_OPTIONS, str(nvrtc.getVersion())))
+    if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
+        return _compiled(text)
+    name = f"np_ozaki_{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    path = os.path.join(compiler.get_cache_dir(), name)
+    try:
+        with open(path, "rb") as file:
+            kept = file.read()
+    except OSError:
+        kept = b""
+    digest, cubin = kept[:32], kept[32:]
+    if cubin and hashlib.sha256(cubin).digest() == digest:
+        return cubin
+    cubin = _compiled(text)
+    _keep(path, hashlib.sha256(cubin).digest() + cubin)
+    return cubin
+
+
+def _keep(path: str, content: bytes) -> None:
+    """Write a file whole or not at all; without it the next process compiles again."""
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(content)
+        os.replace(file.name, path)
+    except OSError:
+        return
+
+
+def _compiled(text: str) -> bytes:
+    program = nvrtc.createProgram(text, f"{_STAGE}.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, _OPTIONS)
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(nvrtc.getProgramLog(program)) from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@functools.cache
+def _encode() -> Any:
+    """Return the driver's cuTensorMapEncodeTiled, which CuPy does not wrap."""
+    library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+    encode = ctypes.CDLL(library).cuTensorMapEncodeTiled
+    encode.restype = ctypes.c_int
+    return encode
+
+
+@functools.lru_cache(maxsize=1024)
+def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void]:
+    """Return how the copy engine finds boxes of 128 lines by 128 bytes in planes.
+
+    It holds the address and the shape, nothing of what lies there.
+    """
+    buffer = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % _MAP_ALIGNMENT
+    status = _encode()(
+        ctypes.c_void_p(buffer.ctypes.data + start),
+        _BYTES,
+        3,
+        ctypes.c_void_p(pointer),
+        (ctypes.c_uint64 * 3)(k, lines, stack),
+        (ctypes.c_uint64 * 2)(k, lines * k),
+        (ctypes.c_uint32 * 3)(_STEP, TILE_ROWS, 1),
+        (ctypes.c_uint32 * 3)(1, 1, 1),
+        0,
+        _SWIZZLE_128,
+        _PROMOTE_128,
+        0,
+    )
+    if status:
+        raise RuntimeError(
+            f"cuTensorMapEncodeTiled: status {status} for {stack} planes of {lines} "
+            f"lines by {k} bytes at {pointer:#x}"
+        )
+    return buffer[start : start + _MAP_BYTES].copy().view(f"V{_MAP_BYTES}")
+
+
+class ResidueTiles:
+    """The kernel, loaded on each device where it is called."""
+
+    def __init__(self) -> None:
+        self._functions: dict[int, tuple[Any, int]] = {}
+
+    def _function(self) -> tuple[Any, int]:
+        """Return the kernel and how many clusters of two blocks the device holds."""
+        index = int(runtime.getDevice())
+        if index not in self._functions:
+            module = function.Module()
+            module.load(_cubin())
+            kernel = module.get_function(_STAGE)
+            driver.funcSetAttribute(kernel.ptr, _MAX_DYNAMIC_SHARED, _SHARED_BYTES)
+            count = runtime.deviceGetAttribute(
+                runtime.cudaDevAttrMultiProcessorCount, index
+            )
+            self._functions[index] = kernel, int(count) // 2
+        return self._functions[index]
+
+    def __call__(
+        self,
+        left: cupy.ndarray,
+        right: cupy.ndarray,
+        tiles: cupy.ndarray,
+        lower: cupy.ndarray | None,
+        shape: tuple[int, int, int],
+        num_planes: int,
+        products: int,
+    ) -> None:
+        """Queue the products; see `cuda_lines.Device.residue_tiles`."""
+        kernel, clusters = self._function()
+        batch, rows, columns = shape
+        all_planes, batch_a, lines_a, k = left.shape
+        batch_b, lines_b = right.shape[1:3]
+        pairs = -(-rows // (2 * TILE_ROWS))
+        items = batch * pairs * -(-columns // TILE_COLUMNS) * all_planes
+        work = np.empty(1, _WORK)
+        work[0] = (
+            tiles.data.ptr,
+            0 if lower is None else lower.data.ptr,
+            0 if lower is None else lower.strides[0] // 4,
+            0 if lower is None else lower.strides[1] // 4,
+            num_planes,
+            all_planes,
+            products,
+            batch,
+            batch_a,
+            batch_b,
+            rows,
+            columns,
+            -(-k // _STEP),
+            clusters,
+            items,
+        )
+        args = (
+            _tensor_map(left.data.ptr, all_planes * batch_a, lines_a, k),
+            _tensor_map(right.data.ptr, all_planes * batch_b, lines_b, k),
+            work.view(f"V{_WORK.itemsize}"),
+        )
+        grid = (2 * min(clusters, items), 1, 1)
+        kernel(grid, (_THREADS, 1, 1), args, _SHARED_BYTES)
