@@ -267,6 +267,18 @@ HD int balanced(int biased, float p, float inverse, float quotients) {
   return as_int(fused(-quotient, p, number));
 }
 
+// c modulo p for any int32 c, from 0 to p: a byte, as p = 256 has no error.  `inverse` is
+// 2^(32 + shift) / p rounded, from 2^30 to 2^31, so that the quotient is at most one
+// below or above where c is a multiple of p, and right elsewhere.
+HD int residue_byte(int c, int minus_p, int inverse, int shift) {
+#ifdef __CUDA_ARCH__
+  int high = __mulhi(c, inverse);
+#else
+  int high = (int)((int64)c * inverse >> 32);
+#endif
+  return (high >> shift) * minus_p + c;
+}
+
 HD uint32 pack(int b0, int b1, int b2, int b3) {
 #ifdef __CUDA_ARCH__
   uint32 low = __byte_perm((uint32)b0, (uint32)b1, 0x0040);

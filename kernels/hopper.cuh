@@ -3,9 +3,8 @@
 #include "arithmetic.cuh"
 
 #ifdef __CUDACC__
-#ifndef DEVICE
 #define DEVICE __device__ __forceinline__
-#endif
+#define KERNEL extern "C" __global__
 
 // What the host writes by cuTensorMapEncodeTiled; a kernel gets it as __grid_constant__.
 struct alignas(64) TensorMap {

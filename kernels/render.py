@@ -52,7 +52,7 @@ _HEADERS = {
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh", "shares.cuh"),
     "rebalance": ("lines.cuh", "shares.cuh"),
-    "residue_tiles": ("hopper.cuh",),
+    "residue_tiles": ("hopper.cuh", "tile_order.cuh"),
 }
 
 
@@ -247,18 +247,20 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
 
 def _reduction_tables() -> str:
     """Return tables of all moduli as C++ text: how int32 products are reduced."""
-    biases = [_bias(p, 0) for p in MODULI]
-    starts = [
-        bias + balanced_residue(-(2**31), p)
-        for (bias, _), p in zip(biases, MODULI, strict=True)
+    shifts = [(p - 1).bit_length() - 2 for p in MODULI]
+    inverses = [
+        (2 ** (33 + shift) + p) // (2 * p)
+        for p, shift in zip(MODULI, shifts, strict=True)
     ]
     tables = [
-        ("uint32", "reduce_powers", [f"{_powers(p, 0)}u" for p in MODULI]),
-        ("int", "reduce_start", [str(start) for start in starts]),
-        ("float", "reduce_modulus", [f"{p}.0f" for p in MODULI]),
-        ("float", "reduce_quotients", [f"{quotient}.0f" for _, quotient in biases]),
+        ("reduce_modulus", MODULI),
+        ("reduce_inverse", inverses),
+        ("reduce_shift", shifts),
     ]
-    return "".join(_device_table(*table) + "\n" for table in tables)
+    return "".join(
+        _device_table("int", name, [str(x) for x in values]) + "\n"
+        for name, values in tables
+    )
 
 
 def _device_table(kind: str, name: str, values: list[str]) -> str:

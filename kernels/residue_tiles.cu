@@ -7,18 +7,14 @@
 // consumer warpgroups take 64 rows each.  They run apart by some stages, so that one
 // reduces its accumulators while the other keeps the matrix unit busy.
 #include "hopper.cuh"
+#include "tile_order.cuh"
 
-const int TILE_ROWS = 128;
-const int TILE_COLUMNS = 256;
 const int STEP = 128;  // bytes along k of a stage: what a swizzled row holds
 #ifndef STAGES
 #define STAGES 4
 #endif
 #ifndef SKEW
-#define SKEW 2
-#endif
-#ifndef BAND
-#define BAND 8
+#define SKEW 1
 #endif
 const int BOX_BYTES = 128 * STEP;
 const int STAGE_BYTES = 3 * BOX_BYTES;
@@ -26,62 +22,17 @@ const int WARPGROUP = 128;
 const int ACCUMULATORS = 128;
 const int BYTES_A_STORE = 16;
 
-// What is to be done, the same for every block.
-struct Work {
-  uint8* tiles;  // residue tiles: see reconstruct_tiles.cu
-  int* lower;    // int32 products of the planes from `num_planes` on
-  int64 lower_batch_stride, lower_row_stride;
-  int num_planes, all_planes;  // a plane of all_planes - num_planes stays int32
-  int products;                // planes of a modulus
-  int batch, batch_a, batch_b;
-  int rows, columns;
-  int steps;   // along k
-  int groups;  // clusters that share the work
-  int64 items;
-};
-
-// Where a work item is.  Clusters take one plane after the other of as many tiles as
-// there are clusters, so that they read the same planes at the same time; within a
-// plane, tiles of a band of rows come before those of the next.
-struct Item {
-  int batch, pair, column, plane;
-
-  DEVICE Item(const Work& work, int64 index) {
-    int pairs = (work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
-    int columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    int64 tiles = (int64)work.batch * pairs * columns;
-    int64 of_group = (int64)work.groups * work.all_planes;
-    int64 first = index / of_group * work.groups;
-    int width = (int)(tiles - first < work.groups ? tiles - first : work.groups);
-    int rest = (int)(index % of_group);
-    plane = rest / width;
-    int64 tile = first + rest % width;
-    batch = (int)(tile / ((int64)pairs * columns));
-    int inside = (int)(tile % ((int64)pairs * columns));
-    int band = inside / (BAND * columns);
-    int height = pairs - band * BAND < BAND ? pairs - band * BAND : BAND;
-    inside -= band * BAND * columns;
-    pair = band * BAND + inside % height;
-    column = inside / height;
-  }
-};
-
-// Tables of all moduli, to reduce int32 products: see `reduced` in reduce.cu.
+// What reduces int32 products modulo one p.
 struct Reduction {
-  uint32 powers;
-  int start;
-  float p, inverse, quotients;
+  int minus_p, inverse, shift;
 
   DEVICE Reduction(int l)
-      : powers(reduce_powers[l]),
-        start(reduce_start[l]),
-        p(reduce_modulus[l]),
-        inverse(1.0f / reduce_modulus[l]),
-        quotients(reduce_quotients[l]) {}
+      : minus_p(-reduce_modulus[l]),
+        inverse(reduce_inverse[l]),
+        shift(reduce_shift[l]) {}
 
-  // c modulo p in the low byte, as an int8.
   DEVICE int operator()(int c) const {
-    return balanced(dot4((uint32)c ^ 0x80000000u, powers, start), p, inverse, quotients);
+    return residue_byte(c, minus_p, inverse, shift);
   }
 };
 
@@ -137,11 +88,8 @@ DEVICE void release(uint32 barrier, bool elected) {
 
 DEVICE void store_bytes(const int* d, const Work& work, const Item& item, uint32 rank,
                         int warpgroup, int thread) {
-  int tile_rows = (work.rows + TILE_ROWS - 1) / TILE_ROWS;
-  int columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-  int tile_row = 2 * item.pair + (int)rank;
-  if (tile_row >= tile_rows) return;
-  int64 tile = ((int64)item.batch * tile_rows + tile_row) * columns + item.column;
+  if ((2 * item.pair + (int)rank) * TILE_ROWS >= work.rows) return;
+  int64 tile = item.tile_of(work, (int)rank);
   int64 index = (tile * work.num_planes + item.plane) * 2 + warpgroup;
   const int chunks = ACCUMULATORS / BYTES_A_STORE;
   uint4* target = (uint4*)work.tiles + (index * chunks * WARPGROUP + thread);
@@ -170,6 +118,9 @@ DEVICE void store_lower(const int* d, const Work& work, const Item& item, uint32
     int at = row + (i >> 1 & 1) * 8, by = i / 4 * 8 + (i & 1);
     if (at < work.rows && column + by < work.columns)
       target[at * work.lower_row_stride + by] = d[i];
+    // What lies below the diagonal is the same: column and row change places.
+    if (work.symmetric && at < work.columns && column + by < work.rows)
+      target[(column + by) * work.lower_row_stride + at - column] = d[i];
   }
 }
 
@@ -216,7 +167,7 @@ DEVICE void consume(const Work& work, uint32 base, uint32 barriers, uint32 rank,
   }
 }
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
+KERNEL void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * WARPGROUP, 1)
     residue_tiles(const __grid_constant__ TensorMap map_a,
                   const __grid_constant__ TensorMap map_b,
                   const __grid_constant__ Work work) {

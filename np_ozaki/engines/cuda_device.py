@@ -366,9 +366,20 @@ class CupyDevice:
         shape: tuple[int, int, int],
         num_planes: int,
         products: int,
+        *,
+        symmetric: bool = False,
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_lines`."""
-        self._residue_tiles(left, right, tiles, lower, shape, num_planes, products)
+        self._residue_tiles(
+            left,
+            right,
+            tiles,
+            lower,
+            shape,
+            num_planes,
+            products,
+            symmetric=symmetric,
+        )
 
     # Timing ------------------------------------------------------------------------
 

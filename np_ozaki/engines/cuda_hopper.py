@@ -57,6 +57,8 @@ _WORK = np.dtype(
         ("columns", np.int32),
         ("steps", np.int32),
         ("groups", np.int32),
+        ("symmetric", np.int32),
+        ("unused", np.int32),
         ("items", np.int64),
     ]
 )
@@ -175,6 +177,8 @@ class ResidueTiles:
         shape: tuple[int, int, int],
         num_planes: int,
         products: int,
+        *,
+        symmetric: bool,
     ) -> None:
         """Queue the products; see `cuda_lines.Device.residue_tiles`."""
         kernel, clusters = self._function()
@@ -182,7 +186,9 @@ class ResidueTiles:
         all_planes, batch_a, lines_a, k = left.shape
         batch_b, lines_b = right.shape[1:3]
         pairs = -(-rows // (2 * TILE_ROWS))
-        items = batch * pairs * -(-columns // TILE_COLUMNS) * all_planes
+        wide = -(-columns // TILE_COLUMNS)
+        of_matrix = pairs * (pairs + 1) // 2 if symmetric else pairs * wide
+        items = batch * of_matrix * all_planes
         work = np.empty(1, _WORK)
         work[0] = (
             tiles.data.ptr,
@@ -199,6 +205,8 @@ class ResidueTiles:
             columns,
             -(-k // _STEP),
             clusters,
+            symmetric,
+            0,
             items,
         )
         args = (

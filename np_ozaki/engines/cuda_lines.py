@@ -118,6 +118,8 @@ class Device(Protocol):
         shape: tuple[int, int, int],
         num_planes: int,
         products: int,
+        *,
+        symmetric: bool = False,
     ) -> None:
         """Queue products of planes that leave residue tiles.
 
@@ -137,6 +139,9 @@ class Device(Protocol):
             Planes of moduli.
         products : int
             How many planes belong to one modulus.
+        symmetric : bool, optional
+            Whether the result is symmetric: pairs of tiles below the diagonal are left
+            out, and `lower` is mirrored.
         """
         ...
 
