@@ -26,6 +26,7 @@ __all__ = [
     "lent_bits",
     "limit_words",
     "source",
+    "text_of",
 ]
 
 STAGES: tuple[str, ...] = (
@@ -395,4 +396,20 @@ def source(stage: str, variant: Variant | None = None) -> str:
         tables = _reduction_tables()
     headers = _HEADERS.get(stage, ("lines.cuh",))
     files = (*headers, f"{stage}.cu")
-    return "\n".join([_text("arithmetic.cuh"), tables, *map(_text, files)])
+    return "\n".join([_text("arithmetic.cuh"), tables, text_of(*files)])
+
+
+def text_of(*names: str) -> str:
+    """Return files one after the other, without what they include.
+
+    Parameters
+    ----------
+    *names : str
+        Of the kernels' folder.
+
+    Returns
+    -------
+    str
+        C++ text.
+    """
+    return "\n".join(map(_text, names))

@@ -15,6 +15,7 @@ __all__ = [
     "CudaTiles",
     "Tiles",
     "choose_cuda_tiles",
+    "choose_residue_tiles",
     "choose_tiles",
     "flops",
     "num_tiles",
@@ -182,6 +183,10 @@ class CudaTiles:
         INT8 products per tile.
     host : bool
         Whether operands and result pass through panels on the device.
+    fused : bool
+        Whether residue products leave the matrix unit as bytes, in residue tiles.
+    products : int
+        INT8 products of a modulus: 7 of half the size by the Strassen-Winograd scheme.
     """
 
     batch: int
@@ -191,12 +196,24 @@ class CudaTiles:
     inner: int
     num_planes: int
     host: bool
+    fused: bool = False
+    products: int = 1
 
     @property
     def workspace_bytes(self) -> int:
         """Bytes of planes, products and panels of one tile."""
         m, n, k = padded(self.m), padded(self.n), padded(self.k)
-        planes = self.num_planes * ((m + n) * k + 4 * m * n)
+        if self.fused:
+            # The products of a certificate's plane are int32; one of them at most.
+            tiles = padded(m, 2 * TILE_ROWS) * padded(n, 2 * TILE_COLUMNS)
+            planes = self.num_planes * ((m + n) * k + tiles) + 4 * m * n
+            if self.products > 1:
+                # Seven operands of a quarter of the size, of 32 more lines and k.
+                planes = planes * self.products // 4 + 128 * self.num_planes * (
+                    m + n + 2 * k
+                )
+        else:
+            planes = self.num_planes * ((m + n) * k + 4 * m * n)
         panels = 0
         if self.host:
             # Two of each operand and three results, so that copies and kernels overlap.
@@ -259,11 +276,88 @@ def choose_cuda_tiles(
                 tiles = replace(tiles, k=max(smallest_k, _half(tiles.k)))
             else:
                 break
-    if tiles.m >= m and tiles.n >= n and tiles.k >= k:
-        room = min(budget, _PRODUCT_BYTES) // tiles.workspace_bytes
-        most = _MOST_MATRICES // num_planes
-        tiles = replace(tiles, batch=max(1, min(batch, room, most)))
+    return _with_batch(tiles, batch, (m, n, k), budget)
+
+
+_ROWS_TO_REMAKE = (8192, 4096, 2048, 1024)
+"""Rows of a tile where A's planes do not fit as a whole: they are made once for every
+panel of columns, which is wide therefore."""
+
+_WINOGRAD_SIZE = 4096
+"""m, n and k from which seven half-size products are faster than the eight that they
+replace: what is more work for planes and reconstruction is made good."""
+
+
+@functools.lru_cache(maxsize=1024)
+def choose_residue_tiles(
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    num_planes: int,
+    budget: int,
+    host: bool = False,
+    winograd: bool = True,
+) -> CudaTiles | None:
+    """Return the tiles of a product on a GPU that makes residue tiles.
+
+    Parameters
+    ----------
+    batch, m, n, k : int
+        The product: `batch` times (m, k) by (k, n).
+    num_planes : int
+        INT8 planes of each operand.
+    budget : int
+        Bytes of device memory.
+    host : bool, optional
+        Whether operands and result are in host memory.
+    winograd : bool, optional
+        Whether a tile may take the Strassen-Winograd scheme.
+
+    Returns
+    -------
+    CudaTiles or None
+        None where all of k does not fit a tile, which residue tiles ask for.
+    """
+    if k > INT8_K_BLOCK:
+        return None
+    large = min(m, n, k) >= _WINOGRAD_SIZE and winograd
+    for products in (7, 1) if large else (1,):
+        least = _WINOGRAD_SIZE if products > 1 else 1
+        for rows in (m, *(x for x in _ROWS_TO_REMAKE if least <= x < m)):
+            tiles = CudaTiles(1, rows, n, k, k, num_planes, host, True, products)
+            tiles = _narrowed(tiles, budget)
+            if tiles.workspace_bytes <= budget and tiles.n >= min(n, least):
+                return _with_batch(tiles, batch, (m, n, k), budget)
+    return None
+
+
+def _narrowed(tiles: CudaTiles, budget: int) -> CudaTiles:
+    """Return tiles with panels of columns that keep to the limits, if any do."""
+    n = tiles.n
+    count = -(-tiles.num_planes * tiles.m * n // _PRODUCT_BYTES)
+    if tiles.host:
+        # A few panels, so that copies and kernels overlap.
+        count = max(count, min(4, -(-n // _GOOD_TILE), 8 * tiles.k * n // _PANEL_BYTES))
+    while count * _GOOD_TILE < 2 * n:
+        width = min(n, padded(-(-n // max(count, 1)), 2 * TILE_COLUMNS))
+        tiles = replace(tiles, n=width)
+        if tiles.workspace_bytes <= budget:
+            break
+        count = max(count, 1) + 1
     return tiles
+
+
+def _with_batch(
+    tiles: CudaTiles, batch: int, size: tuple[int, int, int], budget: int
+) -> CudaTiles:
+    """Return tiles with as many matrices as there is room for, where they are whole."""
+    if (tiles.m, tiles.n, tiles.k) != size or tiles.products > 1:
+        return tiles
+    room = min(budget, _PRODUCT_BYTES) // tiles.workspace_bytes
+    most = _MOST_MATRICES // tiles.num_planes
+    return replace(tiles, batch=max(1, min(batch, room, most)))
 
 
 def num_tiles(size: tuple[int, int, int, int], tiles: Tiles | CudaTiles) -> int:

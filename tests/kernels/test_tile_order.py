@@ -1,0 +1,93 @@
+"""Every tile of every plane is multiplied once, and has its place among the tiles."""
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+import simt
+from np_ozaki._kernels.render import text_of
+
+pytestmark = pytest.mark.skipif(
+    simt.COMPILER is None, reason="no C++ compiler (c++ or g++) on the path"
+)
+
+ROWS, COLUMNS = 128, 256
+
+TEXT = """
+extern "C" int64 items(int batch, int rows, int columns, int planes, int groups,
+                       int symmetric, int64 count, int64* out) {
+  Work work = {};
+  work.batch = batch;
+  work.rows = rows;
+  work.columns = columns;
+  work.all_planes = planes;
+  work.groups = groups;
+  work.symmetric = symmetric;
+  for (int64 i = 0; i < count; ++i) {
+    Item item(work, i);
+    int64 found[] = {item.batch,           item.pair,           item.column,
+                     item.plane,           item.tile_of(work, 0), item.tile_of(work, 1)};
+    for (int j = 0; j < 6; ++j) *out++ = found[j];
+  }
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library():
+    return simt.build("tile_order", text_of("arithmetic.cuh", "tile_order.cuh") + TEXT)
+
+
+def items(library, batch, rows, columns, planes, groups, symmetric=False):
+    pairs, wide = -(-rows // (2 * ROWS)), -(-columns // COLUMNS)
+    of_matrix = pairs * (pairs + 1) // 2 if symmetric else pairs * wide
+    count = batch * of_matrix * planes
+    out = np.full((count, 6), -1, np.int64)
+    sizes = (batch, rows, columns, planes, groups, int(symmetric))
+    library.items(
+        *sizes, ctypes.c_int64(count), out.ctypes.data_as(ctypes.c_void_p)
+    )
+    return out
+
+
+@pytest.mark.parametrize("rows", [1, 128, 129, 256, 2049, 5000])
+@pytest.mark.parametrize("columns", [1, 256, 257, 3000])
+@pytest.mark.parametrize(("batch", "planes", "groups"), [(1, 3, 66), (5, 2, 4), (2, 7, 1)])
+def test_rectangles(library, batch, rows, columns, planes, groups):
+    found = items(library, batch, rows, columns, planes, groups)
+    pairs, wide = -(-rows // (2 * ROWS)), -(-columns // COLUMNS)
+    tall = -(-rows // ROWS)
+    every = itertools.product(range(batch), range(pairs), range(wide), range(planes))
+    assert sorted(map(tuple, found[:, :4].tolist())) == list(every)
+    b, pair, column, _, first, second = found.T
+    assert (first == (b * tall + 2 * pair) * wide + column).all()
+    assert (second == (b * tall + 2 * pair + 1) * wide + column).all()
+
+
+@pytest.mark.parametrize("size", [1, 256, 257, 2048, 2049, 5000])
+@pytest.mark.parametrize(("batch", "planes", "groups"), [(1, 3, 66), (3, 2, 5)])
+def test_triangles(library, batch, size, planes, groups):
+    found = items(library, batch, size, size, planes, groups, symmetric=True)
+    pairs = -(-size // (2 * ROWS))
+    upper = [(i, j) for i in range(pairs) for j in range(i, pairs)]
+    every = [(b, *at, p) for b in range(batch) for at in upper for p in range(planes)]
+    assert sorted(map(tuple, found[:, :4].tolist())) == every
+    index = {at: number for number, at in enumerate(upper)}
+    for b, pair, column, _, first, second in found.tolist():
+        tile = 2 * (b * len(upper) + index[pair, column])
+        assert (first, second) == (tile, tile + 1)
+
+
+def test_clusters_share_a_plane(library):
+    """As many tiles as there are clusters, plane after plane."""
+    found = items(library, 1, 4096, 4096, 5, 66)
+    planes = found[:, 3]
+    for start in range(0, 3 * 5 * 66, 66):
+        group = found[start : start + 66]
+        assert len(set(group[:, 3])) == 1
+        assert len({tuple(x) for x in group[:, 1:3].tolist()}) == 66
+    # What a cluster does next is the next plane of its tile.
+    assert (found[:66, 1:3] == found[66:132, 1:3]).all()
+    assert planes[-1] == 4
