@@ -267,14 +267,17 @@ HD int balanced(int biased, float p, float inverse, float quotients) {
   return as_int(fused(-quotient, p, number));
 }
 
-// c modulo p for any int32 c, from 0 to p: a byte, as p = 256 has no error.  `inverse` is
-// 2^(32 + shift) / p rounded, from 2^30 to 2^31, so that the quotient is at most one
-// below or above where c is a multiple of p, and right elsewhere.
+// c modulo p for any int32 c, as an int8: |r| is at most 127, and for p = 256 the low
+// byte counts.  `inverse` is 2^(32 + shift) / p rounded, from 2^30 to 2^31: the quotient
+// c / p is off by 2^-8 at most before it is rounded, so that r leaves the balanced
+// interval by less than one.
 HD int residue_byte(int c, int minus_p, int inverse, int shift) {
+  int half = 1 << shift >> 1;
 #ifdef __CUDA_ARCH__
-  int high = __mulhi(c, inverse);
+  int high;
+  asm("mad.hi.s32 %0, %1, %2, %3;" : "=r"(high) : "r"(c), "r"(inverse), "r"(half));
 #else
-  int high = (int)((int64)c * inverse >> 32);
+  int high = (int)((int64)c * inverse >> 32) + half;
 #endif
   return (high >> shift) * minus_p + c;
 }
