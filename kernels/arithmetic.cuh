@@ -268,9 +268,9 @@ HD int balanced(int biased, float p, float inverse, float quotients) {
 }
 
 // c modulo p for any int32 c, as an int8: |r| is at most 127, and for p = 256 the low
-// byte counts.  `inverse` is 2^(32 + shift) / p rounded, from 2^30 to 2^31: the quotient
-// c / p is off by 2^-8 at most before it is rounded, so that r leaves the balanced
-// interval by less than one.
+// byte counts.  `inverse` is 2^(32 + shift) / p rounded, from 2^30 to 2^31: c / p is off
+// by less than 1 / p before it is rounded, so that r leaves the balanced interval by one
+// at most, and not at all for p = 255.
 HD int residue_byte(int c, int minus_p, int inverse, int shift) {
   int half = 1 << shift >> 1;
 #ifdef __CUDA_ARCH__

@@ -187,6 +187,8 @@ class CudaTiles:
         Whether residue products leave the matrix unit as bytes, in residue tiles.
     products : int
         INT8 products of a modulus: 7 of half the size by the Strassen-Winograd scheme.
+    symmetric : bool
+        Whether B is A^T: one operand, and the tiles on and above the diagonal.
     """
 
     batch: int
@@ -198,6 +200,7 @@ class CudaTiles:
     host: bool
     fused: bool = False
     products: int = 1
+    symmetric: bool = False
 
     @property
     def workspace_bytes(self) -> int:
@@ -206,7 +209,10 @@ class CudaTiles:
         if self.fused:
             # The products of a certificate's plane are int32; one of them at most.
             tiles = padded(m, 2 * TILE_ROWS) * padded(n, 2 * TILE_COLUMNS)
-            planes = self.num_planes * ((m + n) * k + tiles) + 4 * m * n
+            lines = m + n
+            if self.symmetric:
+                tiles, lines = tiles // 2 + 2 * TILE_ROWS * n, m
+            planes = self.num_planes * (lines * k + tiles) + 4 * m * n
             if self.products > 1:
                 # Seven operands of a quarter of the size, of 32 more lines and k.
                 planes = planes * self.products // 4 + 128 * self.num_planes * (
@@ -299,6 +305,7 @@ def choose_residue_tiles(
     budget: int,
     host: bool = False,
     winograd: bool = True,
+    symmetric: bool = False,
 ) -> CudaTiles | None:
     """Return the tiles of a product on a GPU that makes residue tiles.
 
@@ -314,6 +321,8 @@ def choose_residue_tiles(
         Whether operands and result are in host memory.
     winograd : bool, optional
         Whether a tile may take the Strassen-Winograd scheme.
+    symmetric : bool, optional
+        Whether B is A^T, on the device.
 
     Returns
     -------
@@ -322,6 +331,10 @@ def choose_residue_tiles(
     """
     if k > INT8_K_BLOCK:
         return None
+    if symmetric and m > 1:
+        tiles = CudaTiles(1, m, m, k, k, num_planes, host, True, symmetric=True)
+        if tiles.workspace_bytes <= budget:
+            return _with_batch(tiles, batch, (m, n, k), budget)
     large = min(m, n, k) >= _WINOGRAD_SIZE and winograd
     for products in (7, 1) if large else (1,):
         least = _WINOGRAD_SIZE if products > 1 else 1

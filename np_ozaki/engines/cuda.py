@@ -22,9 +22,15 @@ from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
+from np_ozaki.engines.cuda_hopper_lines import has_winograd
 from np_ozaki.engines.cuda_lines import Operands
 from np_ozaki.engines.cuda_sides import Job, Side
 from np_ozaki.engines.cuda_stages import Stages
+from np_ozaki.engines.cuda_tiles import (
+    reconstruct_tiles,
+    residue_tiles_bytes,
+    tile_shape,
+)
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.engines.prepared import (
     NO_KEEPER,
@@ -35,7 +41,12 @@ from np_ozaki.engines.prepared import (
     drop_prepared,
 )
 from np_ozaki.errors import WorkspaceError, refusal
-from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles
+from np_ozaki.tiling import (
+    CudaTiles,
+    choose_cuda_tiles,
+    choose_residue_tiles,
+    num_tiles,
+)
 
 __all__ = ["CudaEngine"]
 
@@ -164,13 +175,35 @@ class CudaEngine(Stages):
         if not all(size):
             return Cut(0, 0, 0)
         num_planes = scheme.num_moduli + certified
-        tiles = choose_cuda_tiles(
-            *size,
-            num_planes=num_planes,
-            budget=workspace_bytes or self.device.default_workspace(),
-            host=True,
-        )
+        budget = workspace_bytes or self.device.default_workspace()
+        tiles = self._tiles(size, num_planes, budget, scheme, host=True)
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
+
+    def _tiles(
+        self,
+        size: tuple[int, int, int, int],
+        num_planes: int,
+        budget: int,
+        scheme: Scheme,
+        *,
+        host: bool,
+        symmetric: bool = False,
+    ) -> CudaTiles:
+        """Return how a product of batch, m, n, k is cut on the current device."""
+        if self.device.has_tiles():
+            tiles = choose_residue_tiles(
+                *size,
+                num_planes=num_planes,
+                budget=budget,
+                host=host,
+                winograd=has_winograd(scheme),
+                symmetric=symmetric,
+            )
+            if tiles is not None:
+                return tiles
+        return choose_cuda_tiles(
+            *size, num_planes=num_planes, budget=budget, host=host
+        )
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
         """Return the second look alone.
@@ -297,12 +330,13 @@ class CudaEngine(Stages):
         device, variant = self.device, job.variant
         budget = workspace_bytes or device.default_workspace()
         while True:
-            tiles = choose_cuda_tiles(
-                *job.out.shape,
-                job.a.shape[2],
-                num_planes=variant.num_moduli + variant.cut_plane,
-                budget=budget,
+            tiles = self._tiles(
+                (*job.out.shape, job.a.shape[2]),
+                variant.num_moduli + variant.cut_plane,
+                budget,
+                job.scheme,
                 host=device.is_host(job.out),
+                symmetric=self._is_symmetric(job),
             )
             try:
                 return self._tiled(job, tiles)
@@ -328,6 +362,18 @@ class CudaEngine(Stages):
                     )
                 )
             budget = min(budget, tiles.workspace_bytes) // 4
+
+    def _is_symmetric(self, job: Job) -> bool:
+        """Return whether B is A^T, the same memory on the device, scaled alike."""
+        a, b = job.a, job.b.swapaxes(1, 2)
+        return bool(
+            a.shape == b.shape
+            and a.strides == b.strides
+            and job.scheme.shift == 0
+            and job.line_shifts is None
+            and not self.device.is_host(a)
+            and self.device.pointer(a) == self.device.pointer(b)
+        )
 
     def _tiled(self, job: Job, tiles: CudaTiles) -> Outcome:
         batch, certify = job.out.shape[0], job.target is not None
@@ -365,13 +411,15 @@ class CudaEngine(Stages):
         sums: PartSums | None,
     ) -> int:
         """Multiply one part of a batch; return the number of tiles."""
-        scheme, variant, out = job.scheme, job.variant, job.out
+        scheme, out = job.scheme, job.out
         accurate = scheme.scaling == "accurate"
         if accurate:
             # These exponents depend on the partner: no operand serves a whole batch.
             job = job.with_whole_batches()
-        left = Side(self, job, tiles.k, copies, left=True)
-        right = Side(self, job, tiles.k, copies, left=False)
+        left = Side(self, job, tiles, copies, left=True)
+        right = left
+        if not tiles.symmetric:
+            right = Side(self, job, tiles, copies, left=False)
         rows, columns = ranges(out.shape[1], tiles.m), ranges(out.shape[2], tiles.n)
         if accurate:
             whole = left.whole(), right.whole()
@@ -382,22 +430,12 @@ class CudaEngine(Stages):
             right.enter(j)
             for i in rows:
                 left.enter(i)
-                products, lower = self._products(left, right, variant, tiles)
                 tile = copies.result(out[:, i, j])
                 rest = None if job.low is None else copies.result(job.low[:, i, j])
-                self.reconstruct(
-                    products,
-                    left.operand,
-                    right.operand,
-                    (left.moved, right.moved),
-                    variant,
-                    tile,
-                    flags,
-                    rest,
-                    check=sums is not None,
-                )
+                multiply = self._residue_tile if tiles.fused else self._int32_tile
+                lower, checked = multiply(job, tiles, left, right, tile, rest, flags)
                 if sums is not None:
-                    sums.tile(i, j, products, left, right)
+                    sums.tile(i, j, checked, left, right)
                 if job.target is not None:
                     first_look(
                         self,
@@ -410,7 +448,7 @@ class CudaEngine(Stages):
                         tile.shape,
                         missing,
                     )
-                del products, lower
+                del lower, checked
                 copies.deliver(tile, out[:, i, j])
                 if rest is not None:
                     copies.deliver(rest, job.low[:, i, j])
@@ -421,6 +459,87 @@ class CudaEngine(Stages):
         if sums is not None:
             sums.rows_done(rows[-1], left)
         return len(rows) * len(columns)
+
+    def _int32_tile(
+        self,
+        job: Job,
+        tiles: CudaTiles,
+        left: Side,
+        right: Side,
+        out: Any,
+        low: Any,
+        flags: Any,
+    ) -> tuple[Any, Any]:
+        """Multiply a tile by way of int32 products in memory.
+
+        Returns
+        -------
+        lower : array of int32 or int64, or None
+            The certificate's products, per matrix.
+        checked : array
+            C' modulo the prime of checksums, where that was asked for.
+        """
+        check = job.check
+        products, lower = self._products(left, right, job.variant, tiles)
+        self.reconstruct(
+            products,
+            left.operand,
+            right.operand,
+            (left.moved, right.moved),
+            job.variant,
+            out,
+            flags,
+            low,
+            check=check,
+        )
+        return lower, products if check else None
+
+    def _residue_tile(
+        self,
+        job: Job,
+        tiles: CudaTiles,
+        left: Side,
+        right: Side,
+        out: Any,
+        low: Any,
+        flags: Any,
+    ) -> tuple[Any, Any]:
+        """Multiply a tile by way of residue tiles; returns as `_int32_tile` does."""
+        device, variant, products = self.device, job.variant, tiles.products
+        count = variant.num_moduli * products
+        inner = slice(0, left.x.shape[2])
+        a, b = left.operand_planes(inner), right.operand_planes(inner)
+        symmetric = tiles.symmetric
+        shape = tile_shape(*out.shape[1:], products, symmetric=symmetric)
+        size = residue_tiles_bytes(
+            *out.shape, variant.num_moduli, products, symmetric=symmetric
+        )
+        residues = device.empty((size,), np.uint8)
+        lower = device.empty(out.shape, np.int32) if variant.cut_plane else None
+        device.mark("residue_gemm")
+        planes = [x[0] if products == 1 else _flat(x[0]) for x in (a, b)]
+        halves = (out.shape[0], shape.rows, shape.columns)
+        device.residue_tiles(
+            *planes, residues, lower, halves, count, products, symmetric=symmetric
+        )
+        if variant.cut_plane and products > 1:
+            device.residue_tiles(a[1], b[1], residues, lower, out.shape, 0, 1)
+        remainders = device.empty(out.shape, np.uint64) if job.check else None
+        reconstruct_tiles(
+            self,
+            residues,
+            left.operand,
+            right.operand,
+            (left.moved, right.moved),
+            variant,
+            out,
+            flags,
+            low,
+            remainders,
+            products,
+            symmetric=symmetric,
+        )
+        return lower, remainders
 
     def _products(
         self, left: Side, right: Side, variant: Variant, tiles: CudaTiles
@@ -485,3 +604,8 @@ class CudaEngine(Stages):
             device.free()
             if not dropped:
                 return look_on_host(self, a, b, scheme, target)
+
+
+def _flat(planes: Any) -> Any:
+    """Return (num_moduli, products, lines, k) planes as planes of one matrix each."""
+    return planes.reshape(-1, 1, *planes.shape[2:])

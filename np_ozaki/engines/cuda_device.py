@@ -162,7 +162,7 @@ class CupyDevice:
     """The current GPU, as `cuda.Device` asks for it."""
 
     def __init__(self) -> None:
-        self._facts: dict[int, tuple[int, int, bool]] = {}
+        self._facts: dict[int, tuple[int, int, int]] = {}
         self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.RawKernel] = {}
@@ -171,8 +171,8 @@ class CupyDevice:
 
     # Facts -------------------------------------------------------------------------
 
-    def _of_device(self) -> tuple[int, int, bool]:
-        """Return bytes of memory and of a block's shared memory, and `has_tiles`."""
+    def _of_device(self) -> tuple[int, int, int]:
+        """Return bytes of memory, of a block's shared memory, and the capability."""
         index = runtime.getDevice()
         if index not in self._facts:
             memory = runtime.memGetInfo()[1]
@@ -180,7 +180,7 @@ class CupyDevice:
                 runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, index
             )
             capability = int(cupy.cuda.Device(index).compute_capability)
-            self._facts[index] = int(memory), int(shared), capability == CAPABILITY
+            self._facts[index] = int(memory), int(shared), capability
         return self._facts[index]
 
     def place(self) -> str:
@@ -353,9 +353,13 @@ class CupyDevice:
                 cublas.CUBLAS_GEMM_DEFAULT,
             )
 
+    def has_clusters(self) -> bool:
+        """Return whether blocks of the current device share memory in clusters."""
+        return self._of_device()[2] >= CAPABILITY
+
     def has_tiles(self) -> bool:
         """Return whether the current device runs `residue_tiles`."""
-        return self._of_device()[2]
+        return self._of_device()[2] == CAPABILITY
 
     def residue_tiles(
         self,

@@ -105,6 +105,10 @@ class Device(Protocol):
         """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
         ...
 
+    def has_clusters(self) -> bool:
+        """Return whether blocks of the current device share memory in clusters."""
+        ...
+
     def has_tiles(self) -> bool:
         """Return whether the current device runs `residue_tiles`."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,16 @@ import numpy as np
 
 from np_ozaki._kernels.render import Variant
 from np_ozaki.engines.base import Exponents, Scheme, Target
+from np_ozaki.engines.cuda_hopper_lines import (
+    facts_and_planes,
+    facts_only,
+    winograd_planes,
+)
 from np_ozaki.engines.cuda_lines import Facts, Operands
 from np_ozaki.engines.cuda_stages import Stages, gained
 from np_ozaki.engines.parallel import of_batch
 from np_ozaki.engines.prepared import Keeper
-from np_ozaki.tiling import padded
+from np_ozaki.tiling import CudaTiles, padded
 
 __all__ = ["Job", "Side"]
 
@@ -125,8 +130,8 @@ class Side:
         Who makes them.
     job : Job
         The product.
-    k_block : int
-        Largest block of the inner dimension.
+    tiles : CudaTiles
+        How the product is cut.
     copies : Copies
         How operands come from the host.
     left : bool
@@ -134,7 +139,7 @@ class Side:
     """
 
     def __init__(
-        self, engine: Stages, job: Job, k_block: int, copies: Any, *, left: bool
+        self, engine: Stages, job: Job, tiles: CudaTiles, copies: Any, *, left: bool
     ) -> None:
         self.engine = engine
         self.x = job.a if left else job.b.swapaxes(1, 2)
@@ -144,11 +149,12 @@ class Side:
         self.known: Facts | None = None
         shifts = job.line_shifts
         self._shifts = None if shifts is None else shifts[0 if left else 1]
-        self._k_block = k_block
+        self._of_product = job.variant
+        self._tiles = tiles
         self._keeper = job.keepers[0 if left else 1]
         self._source = copies.source(self.x)
         self._lines: slice | None = None
-        self._planes: tuple[slice, Any] | None = None
+        self._planes: tuple[slice, Sequence[Any]] | None = None
         self._whole: Any = None
         self.operand: Operands
         self.facts: Facts
@@ -177,22 +183,25 @@ class Side:
         else:
             self.operand = Operands(self._source.load(lines), engine.device)
         k = self.x.shape[2]
-        if self.known is not None:
+        at_once = self.known is None and k <= self._tiles.k
+        if at_once and (self._has_room() or self._made_at_once()):
+            words, *planes = self._kept_or_made(self._facts_and_planes, "planes")
+            self.facts, self._planes = Facts(words), (slice(0, k), planes)
+        elif self.known is not None:
             single = self.known.words.shape[1] == 1
             self.facts = self.known.part(lines) if single else self.known
-        elif k <= self._k_block and self._has_room():
-            words, planes = self._value(self._facts_and_planes, "planes")
-            self.facts, self._planes = Facts(words), (slice(0, k), planes)
-        elif k <= self._k_block and engine.fits_shared(self.operand):
-            words, planes = self._facts_and_planes()
-            self.facts, self._planes = Facts(words), (slice(0, k), planes)
         else:
-            (words,) = self._value(self._facts, "facts")
+            (words,) = self._kept_or_made(self._facts, "facts")
             self.facts = Facts(words)
         self.moved = self.facts
         if self._shifts is not None:
             shifts = self._shifts[:, lines]
             self.moved = engine.moved_facts(self.operand, self.facts, shifts)
+
+    def _made_at_once(self) -> bool:
+        """Return whether facts and planes come from the same kernel."""
+        engine = self.engine
+        return engine.device.has_clusters() or engine.fits_shared(self.operand)
 
     def _has_room(self) -> bool:
         """Return whether planes of all lines would be kept."""
@@ -202,10 +211,16 @@ class Side:
         """Return the bytes of facts and planes of so many lines."""
         batch, _, k = self.x.shape
         planes = self.variant.num_moduli + self.variant.cut_plane
+        if self._tiles.products > 1:
+            planes = planes * self._tiles.products // 4
         return int(batch * padded(lines) * (planes * padded(k) + _FACT_BYTES))
 
-    def _value(self, make: Callable[[], tuple[Any, ...]], name: str) -> tuple[Any, ...]:
+    def _kept_or_made(
+        self, make: Callable[[], tuple[Any, ...]], name: str
+    ) -> tuple[Any, ...]:
         """Return what is kept of the current lines, or made of them now."""
+        if name == "planes" and not self._has_room():
+            return make()
         lines, scheme = self._lines, self.scheme
         assert lines is not None  # noqa: S101 - told to the type checker
         nbytes = self._bytes(self.operand.x.shape[1]) if name == "planes" else 0
@@ -214,32 +229,68 @@ class Side:
             name,
             self.variant,
             gained(scheme, self.left),
+            self._tiles.products,
             (lines.start, lines.stop),
             nbytes=nbytes,
             is_operand=lines.start == 0,
         )
 
+    def _pair(self, side: Any) -> tuple[Any, Any]:
+        """Return this operand in its place of a pair, and None in the other."""
+        return (side, None) if self.left else (None, side)
+
+    def _of_pair(self, pair: tuple[Any, Any] | None) -> Any:
+        return None if pair is None else pair[0 if self.left else 1]
+
     def _facts(self) -> tuple[Any]:
         """Return the words of the facts of the current lines."""
-        facts = self.engine.line_facts(self.operand, self.scheme, left=self.left)
+        engine, facts = self.engine, None
+        if engine.device.has_clusters():
+            pair = self._pair(self.operand)
+            found = facts_only(engine, *pair, self.scheme, self._of_product)
+            facts = self._of_pair(found)
+        if facts is None:
+            facts = engine.line_facts(self.operand, self.scheme, left=self.left)
         return (facts.words,)
 
-    def _facts_and_planes(self) -> tuple[Any, Any]:
-        """Return the same and planes of all k."""
-        engine = self.engine
+    def _facts_and_planes(self) -> tuple[Any, ...]:
+        """Return the same and planes of all k, as `operand_planes` returns them."""
+        engine, scheme = self.engine, self.scheme
+        if self._tiles.products > 1:
+            (words,) = self._facts()
+            return words, *self._winograd(Facts(words))
+        if engine.device.has_clusters():
+            pair = self._pair(self.operand)
+            found = facts_and_planes(engine, *pair, scheme, self._of_product)
+            if found is not None:
+                facts, planes = self._of_pair(found)
+                return facts.words, planes
         if engine.fits_shared(self.operand):
             facts, planes = engine.fused(
-                self.operand, self.variant, self.scheme, left=self.left
+                self.operand, self.variant, scheme, left=self.left
             )
             return facts.words, planes
         (words,) = self._facts()
         return words, engine.residues(self.operand, Facts(words), self.variant)
 
+    def _winograd(self, facts: Facts) -> tuple[Any, ...]:
+        pair = self._pair((self.operand, facts))
+        found = winograd_planes(self.engine, *pair, self.scheme, self._of_product)
+        planes, cuts = self._of_pair(found)
+        return (planes,) if cuts is None else (planes, cuts)
+
     def planes(self, inner: slice) -> Any:
         """Return the planes of a block of k of the current tile."""
+        return self.operand_planes(inner)[0]
+
+    def operand_planes(self, inner: slice) -> Sequence[Any]:
+        """Return the same; of Winograd's factors, the certificate's plane follows."""
         if self._planes is None or self._planes[0] != inner:
             self._planes = None
-            operand = self.operand.of(slice(None), inner)
-            planes = self.engine.residues(operand, self.facts, self.variant)
-            self._planes = (inner, planes)
+            if self._tiles.products > 1:
+                self._planes = (inner, self._winograd(self.facts))
+            else:
+                operand = self.operand.of(slice(None), inner)
+                planes = self.engine.residues(operand, self.facts, self.variant)
+                self._planes = (inner, [planes])
         return self._planes[1]
