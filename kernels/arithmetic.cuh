@@ -197,6 +197,78 @@ HD uint64 plain_integer(uint64 bits, int exponent) {
   return word >> 31 ? OFFSET - value : OFFSET + value;
 }
 
+// Shifts by any number of bits: 64 and more leave 0.
+HD uint64 shifted_right(uint64 x, uint32 bits) {
+#ifdef __CUDA_ARCH__
+  uint64 y;
+  asm("shr.u64 %0, %1, %2;" : "=l"(y) : "l"(x), "r"(bits));
+  return y;
+#else
+  return bits < 64 ? x >> bits : 0;
+#endif
+}
+
+HD uint64 shifted_left(uint64 x, uint32 bits) {
+#ifdef __CUDA_ARCH__
+  uint64 y;
+  asm("shl.b64 %0, %1, %2;" : "=l"(y) : "l"(x), "r"(bits));
+  return y;
+#else
+  return bits < 64 ? x << bits : 0;
+#endif
+}
+
+// ---- Plain lines ----
+
+// Where no entry of a line is NaN or Inf, and the largest one is 64 binades above the
+// subnormal numbers and below infinity, both count as 0 beside it.  That is decided
+// once, and entries need fewer steps.
+HD bool is_plain_size(uint64 largest) {
+  return (uint32)(largest >> 52) - 64 < 2048 - 2 * 64;
+}
+
+// Then also A' is below 2^59, and that of a subnormal number rounds to 0.
+HD bool is_plain_line(uint64 largest, int exponent) {
+  int field = (int)(largest >> 52);
+  return is_plain_size(largest) && exponent <= 1019 && field < 1082 - exponent;
+}
+
+// A' + 2^60 of an entry.
+template <bool truncate>
+HD uint64 integer_in_plain(uint64 bits, int exponent) {
+  uint32 word = (uint32)(bits >> 32);
+  uint32 right = (uint32)(1086 - exponent) - (word >> 20 & 0x7ff);
+  uint64 aligned = bits << 11 | 1ull << 63;
+  uint64 value = shifted_right(aligned, right);
+  bool negative = word >> 31, up = false;
+  if (!truncate) {
+    // From 2^63, one half, on; beyond 64 bits nothing is left of it.
+    uint64 lost = shifted_left(aligned, 64 - right);
+    bool tie_up = (uint32)lost | ((uint32)value & 1);
+    up = (uint32)(lost >> 32) >= (tie_up ? 0x80000000u : 0x80000001u);
+  }
+  uint32 flip = (uint32)((int)word >> 31);
+  return (value ^ ((uint64)flip << 32 | flip)) + OFFSET + (negative != up);
+}
+
+// ceil(|x| 2^(w - 1 - e)), e that of the line, w <= 16: one more than the floor of the
+// number just below |x|.  That of 0 would be a NaN: its floor is 0, nothing is added.
+HD uint32 ceiling_in_plain(uint64 bits, int e, int w) {
+  uint64 below = bits - 1;
+  uint32 word = (uint32)(below >> 32);
+  uint32 field = word >> 20 & 0x7ff;
+  uint32 shift = (uint32)(1044 - w + e) - field;
+  shift = shift < 31 ? shift : 31;
+  return (((word & 0xfffff) | 0x100000) >> shift) + (field != 0x7ff);
+}
+
+// floor(|x| 2^(w - 1 - e)) likewise.
+HD uint32 floor_in_plain(uint64 bits, int e, int w) {
+  uint32 word = (uint32)(bits >> 32);
+  uint32 shift = (uint32)(1044 - w + e) - (word >> 20 & 0x7ff);
+  return ((word & 0xfffff) | 0x100000) >> (shift < 31 ? shift : 31);
+}
+
 // ---- Small residues in FP32 ----
 
 // An FP32 number from 2^23 to 2^24 is an integer and holds it in its low bits, so that
@@ -280,6 +352,13 @@ HD int residue_byte(int c, int minus_p, int inverse, int shift) {
   int high = (int)((int64)c * inverse >> 32) + half;
 #endif
   return (high >> shift) * minus_p + c;
+}
+
+// The low byte of the same in two steps, for p from 5 on: the quotient is taken from the
+// bits of the float that holds it, where all that comes with it is a multiple of 256.
+HD int balanced_byte(int biased, int minus_p, float inverse) {
+  int quotient = as_int(fused(as_float(biased), inverse, MAGIC));
+  return (int)((uint32)quotient * (uint32)minus_p + (uint32)biased);
 }
 
 HD uint32 pack(int b0, int b1, int b2, int b3) {

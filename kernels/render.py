@@ -39,15 +39,28 @@ STAGES: tuple[str, ...] = (
     "certificate",
     "second_look",
     "rebalance",
+    "lines_in_clusters",
+    "winograd_planes",
     "residue_tiles",
 )
-"""Parts with a source file; residues, reduce and reconstruct know moduli."""
+"""Parts with a source file; residues, reduce, reconstruct and the last two know moduli.
+
+The last two are for GPUs with clusters of blocks, compute capability 9.0 on.
+"""
 
 HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
 """Those for sm_90a alone; they serve every number of moduli."""
 
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
+    "residues": ("lines.cuh", "residues.cuh"),
+    "lines_in_clusters": (
+        "lines.cuh",
+        "residues.cuh",
+        "warps.cuh",
+        "shared_lines.cuh",
+    ),
+    "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh"),
     "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
@@ -85,6 +98,8 @@ class Variant(NamedTuple):
 
 _NARROW_BITS = 60
 _OFFSET_BITS = 60
+_SUM_OFFSET_BITS = 63
+"""The offset of sums of up to four scaled integers, which stay below 2^62."""
 _LENT_STEP = 64
 """Lent bits are rounded up to so many, so that few texts are compiled."""
 
@@ -357,6 +372,12 @@ def constants(variant: Variant) -> str:
         "// Takes the offset 2^60 of a scaled integer away again.",
         _table(
             "int", "offset", [balanced_residue(-(2**_OFFSET_BITS), p) for p in moduli]
+        ),
+        "// The same for 2^63, the offset of sums of scaled integers.",
+        _table(
+            "int",
+            "sum_offset",
+            [balanced_residue(-(2**_SUM_OFFSET_BITS), p) for p in moduli],
         ),
         *_wide_tables(moduli, shifts),
         "// c + 2^31 is taken as four bytes: to reduce c,",

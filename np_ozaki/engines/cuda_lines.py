@@ -183,12 +183,16 @@ class Facts:
 
     def struct(self, device: Device) -> NDArray[Any]:
         """Return the kernels' view."""
+        return structure(*self.fields(device))
+
+    def fields(self, device: Device) -> tuple[int, ...]:
+        """Return the fields of the kernels' view."""
         size = self.words.shape[1] * self.words.shape[2]
         base = device.pointer(self.words)
         rows = [base + 8 * (i * size + self.first) for i in range(3)]
         special = base + 8 * 3 * size
         small = [special + 4 * self.first, special + 4 * (size + self.first)]
-        return structure(*rows, *small)
+        return (*rows, *small)
 
     def part(self, lines: slice) -> Facts:
         """Return the facts of some lines of a single matrix."""
@@ -227,9 +231,13 @@ class Operands:
 
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
+        return structure(*self.fields())
+
+    def fields(self) -> tuple[int, ...]:
+        """Return address, strides, lines and k, as in the kernels' view."""
         strides = (s // self.x.dtype.itemsize for s in self.x.strides)
         pointer = self.device.pointer(self.x)
-        return structure(pointer, *strides, *self.x.shape[1:])
+        return (pointer, *strides, *self.x.shape[1:])
 
     def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
         """Return a part of every matrix."""

@@ -95,6 +95,13 @@ def on_gpu() -> Place:
     )
 
 
+def has_clusters() -> bool:
+    """Return whether the current GPU has clusters of blocks."""
+    import cupy
+
+    return int(cupy.cuda.Device().compute_capability) >= 90
+
+
 # ---- Layouts ----
 
 

@@ -47,6 +47,27 @@ extern "C" void each_plain_integer(int64 count, const uint64* x, const int* expo
                            : plain_integer<false>(x[i], exponent[i]);
 }
 
+extern "C" void each_is_plain_line(int64 count, const uint64* largest,
+                                   const int* exponent, uint8* out) {
+  EACH out[i] = is_plain_line(largest[i], exponent[i]);
+}
+
+extern "C" void each_integer_in_plain(int64 count, const uint64* x, const int* exponent,
+                                      uint64* value, int64 truncate) {
+  EACH value[i] = truncate ? integer_in_plain<true>(x[i], exponent[i])
+                           : integer_in_plain<false>(x[i], exponent[i]);
+}
+
+extern "C" void each_ceiling_in_plain(int64 count, const uint64* x, const int* e,
+                                      uint64* out, int64 w) {
+  EACH out[i] = ceiling_in_plain(x[i], e[i], w);
+}
+
+extern "C" void each_floor_in_plain(int64 count, const uint64* x, const int* e,
+                                    uint64* out, int64 w) {
+  EACH out[i] = floor_in_plain(x[i], e[i], w);
+}
+
 extern "C" void each_normal_ceiling(int64 count, const uint64* x, const int* e,
                                     uint64* out, int64 w) {
   EACH out[i] = normal_ceiling(x[i], e[i], w);
@@ -184,6 +205,11 @@ extern "C" void each_balanced(int64 count, const int* s, int8* r, int64 l) {
   EACH r[i] = (int8)balanced(bias(l) + s[i], p, 1.0f / p, quotients(l));
 }
 
+extern "C" void each_balanced_byte(int64 count, const int* s, int8* r, int64 l) {
+  const float p = (float)modulus(l);
+  EACH r[i] = (int8)balanced_byte(bias(l) + s[i], -modulus(l), 1.0f / p);
+}
+
 extern "C" void each_digit(int64 count, const int* c, uint32* out, int64 l) {
   EACH out[i] = digit(c[i], l);
 }
@@ -221,7 +247,7 @@ def of(variant: Variant) -> ctypes.CDLL:
         simt.SHIM.read_text(),
         source("reconstruct", variant),
         render._text("reduce.cu"),
-        render._text("residues.cu"),
+        render._text("residues.cuh"),
         _OF_VARIANT,
     )
     return simt.build("moduli", "\n".join(parts))

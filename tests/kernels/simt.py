@@ -50,13 +50,15 @@ def library(stage: str, variant: Variant | None = None) -> ctypes.CDLL:
     """Return the kernels of a stage, each as `launch_<name>`."""
     text = source(stage, variant)
     names = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
+    sizes = re.findall(r"^CLUSTERS\((\d+), \d+, (\w+),", text, re.MULTILINE)
+    clusters = {name: int(size) for size, name in sizes}
     parts = [SHIM.read_text(), text]
     for name in names:
         parts.append(
             f'extern "C" void launch_{name}(const unsigned* grid, unsigned block, '
             "size_t shared, void** args) {\n"
-            f"  simt::launch([](void** a) {{ simt::call({name}, a); }}, grid, block, "
-            "shared, args);\n}"
+            f"  simt::launch([](void** a) {{ simt::call({name}, a); }}, "
+            f"{clusters.get(name, 1)}, grid, block, shared, args);\n}}"
         )
     return build(stage, "\n".join(parts))
 

@@ -66,6 +66,8 @@ def reachable_sums(variant, index):
     for at in range(index, len(t["wide_low"]), n):
         offset = t["wide_start"][at] - t["bias"][index]
         sums.append(sums_of([t["wide_low"][at], t["wide_high"][at]], offset))
+    words = [t["powers_low"][index], t["powers_high"][index]]
+    sums.append(sums_of(words, t["sum_offset"][index]))
     return min(low for low, _ in sums), max(high for _, high in sums)
 
 
@@ -85,6 +87,9 @@ def test_balanced_on_every_sum_that_bytes_can_make(variant):
         r = np.empty(s.size, np.int8)
         each(of(variant), "balanced", s.size, s, r, index)
         if p != 256:  # which needs no division
+            assert np.array_equal(r, balanced_mod(s, p)), p
+        if p >= 5:
+            each(of(variant), "balanced_byte", s.size, s, r, index)
             assert np.array_equal(r, balanced_mod(s, p)), p
 
 
@@ -217,6 +222,79 @@ def test_scaled_integer(wide, truncate):
         assert (v - 2**60) << 8 * q == want, (one, e)
         assert 0 <= v < 2**61, (one, e)
         assert wide or q == 0
+
+
+# What lies beside the largest entry of a plain line: all magnitudes, and zeros.
+BESIDE = [0.0, -0.0, 5e-324, -(2.0**-1030), 2.0**-1022]
+
+
+def in_plain_lines(seed):
+    """Return numbers, and e of a plain line that holds each."""
+    rng = np.random.default_rng(seed)
+    x = [*BESIDE, *random_entries(rng, 4000).tolist()]
+    tops = [math.frexp(v)[1] - 1 if v else -1074 for v in x]
+    spread = rng.integers(0, 70, len(x)).tolist()
+    e = [max(top, -959) + i for top, i in zip(tops, spread, strict=True)]
+    kept = [i for i, v in enumerate(e) if v < 961]
+    edges = [(v, top) for v in BESIDE for top in (-959, 0, 960)]
+    x = [x[i] for i in kept] + [v for v, _ in edges]
+    return x, [e[i] for i in kept] + [top for _, top in edges]
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_integers_in_plain_lines(truncate):
+    x, e = in_plain_lines(5)
+    halves = [
+        v for v, shift in halves_and_neighbours() if math.isfinite(v) and not shift
+    ]
+    x, e = x + halves, e + [53] * len(halves)
+    rng = np.random.default_rng(6)
+    # A' of the largest entry has up to 59 bits.
+    exponents = (58 - rng.integers(0, 58, len(e)) - e).tolist()
+    exponents[len(e) - len(halves) :] = [0] * len(halves)
+    largest = as_bits(np.ldexp(1.0, e))
+    plain_lines, value = np.empty(len(x), np.uint8), np.empty(len(x), np.uint64)
+    shifts = np.array(exponents, np.int32)
+    each(plain(), "is_plain_line", len(x), largest, shifts, plain_lines)
+    assert plain_lines.tolist() == [v <= 1019 for v in exponents]
+    each(plain(), "integer_in_plain", len(x), as_bits(x), shifts, value, truncate)
+    for i in np.flatnonzero(plain_lines):
+        want = scaled(x[i], exponents[i], truncate)
+        assert int(value[i]) - 2**60 == want, (x[i], exponents[i])
+
+
+def test_what_is_no_plain_line():
+    cases = [
+        (2.0**-960, 0, False),  # too near to the subnormal numbers
+        (2.0**-959, 0, True),
+        (2.0**960, -950, True),
+        (2.0**961, -950, False),  # too near to infinity
+        (2.0**-959, 1019, False),  # 61 bits
+        (2.0**-961, 1019, False),
+        (1.5, 58, True),
+        (1.5, 59, False),
+        (0.0, 0, False),
+    ]
+    largest, exponents, want = (list(x) for x in zip(*cases, strict=True))
+    found = np.empty(len(cases), np.uint8)
+    shifts = np.array(exponents, np.int32)
+    each(plain(), "is_plain_line", len(cases), as_bits(largest), shifts, found)
+    assert found.astype(bool).tolist() == want
+
+
+@pytest.mark.parametrize("w", [2, 7, 9, 16])
+@pytest.mark.parametrize("up", [True, False])
+def test_ceilings_and_floors_in_plain_lines(up, w):
+    x, e = in_plain_lines(w)
+    edges = [2.0**-15 * i for i in (1, 2, 3, 32767, 32768)]
+    for v in (*edges, *(np.nextafter(edges, 0)), *(np.nextafter(edges, 2))):
+        x, e = [*x, float(v), -float(v)], [*e, 0, 0]
+    out = np.empty(len(x), np.uint64)
+    name = "ceiling_in_plain" if up else "floor_in_plain"
+    each(plain(), name, len(x), as_bits(x), np.array(e, np.int32), out, w)
+    for one, top, actual in zip(x, e, out.tolist(), strict=True):
+        exact = abs(Fraction(one)) * Fraction(2) ** (w - 1 - top)
+        assert actual == (math.ceil(exact) if up else math.floor(exact)), (one, top)
 
 
 @pytest.mark.parametrize("up", [True, False])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import np_ozaki._kernels
 import pytest
-from np_ozaki._kernels.render import STAGES, Variant, source
+from np_ozaki._kernels.render import STAGES, Variant, is_wide, source
 
 import np_ozaki
 
@@ -35,6 +35,11 @@ RECONSTRUCTIONS = [
 ]
 OF_MODULI = ("residues", "reduce", "reconstruct")
 """Stages that the engine asks for with a variant."""
+
+IN_CLUSTERS = ("lines_in_clusters", "winograd_planes")
+"""Likewise, on GPUs with clusters of blocks."""
+
+WITH_CLUSTERS = ("sm_90a", "sm_100a", "sm_120a")
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
 
@@ -82,7 +87,7 @@ def double_instructions(ptx):
 
 
 def check(stage, variant, architecture):
-    text = source(stage, variant if stage in OF_MODULI else None)
+    text = source(stage, variant if stage in OF_MODULI + IN_CLUSTERS else None)
     ptx, log = compiled(text, architecture)
     assert f".target {architecture}" in ptx
     kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
@@ -97,9 +102,29 @@ def slow_unless(quick, *values):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [x for x in STAGES if x not in IN_CLUSTERS])
 def test_every_stage_for_every_architecture(stage, architecture):
     check(stage, ORDINARY, architecture)
+
+
+@pytest.mark.parametrize("architecture", WITH_CLUSTERS)
+@pytest.mark.parametrize("stage", IN_CLUSTERS)
+def test_stages_in_clusters(stage, architecture):
+    check(stage, ORDINARY, architecture)
+
+
+@pytest.mark.parametrize(
+    ("stage", "variant"),
+    [
+        (stage, variant)
+        for stage in IN_CLUSTERS
+        for variant in OTHERS
+        # Sums of wide integers are not made.
+        if stage != "winograd_planes" or not is_wide(*variant[:2], variant.lent_bits)
+    ],
+)
+def test_every_kind_of_variant_in_clusters(stage, variant):
+    check(stage, variant, "sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +159,7 @@ def test_every_number_of_moduli(stage, n):
 def test_every_source_file_is_compiled():
     files = {path.stem for path in FOLDER.glob("*.cu")}
     assert files == set(STAGES)
-    assert set(OF_MODULI) < set(STAGES)
+    assert {*OF_MODULI, *IN_CLUSTERS} < set(STAGES)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ def test_tables_say_what_their_names_say(n):
         low, high = signed_bytes(t["powers_low"][i]), signed_bytes(t["powers_high"][i])
         assert low + high == [balanced_residue(2 ** (8 * j), p) for j in range(8)]
         assert t["offset"][i] == balanced_residue(-(2**60), p)
+        assert t["sum_offset"][i] == balanced_residue(-(2**63), p)
         digits = [t["digit_powers"][i] >> 8 * j & 0xFF for j in range(4)]
         assert digits == [inverse * 2 ** (8 * j) % p for j in range(4)]
         assert t["digit_offset"][i] == -inverse * 2**31 % p
@@ -116,6 +117,7 @@ def test_sums_stay_among_the_floats_that_are_integers(n):
         assert t["quotients"][i] == 3 * 2**22 + start // p
         sums = [
             sums_of([t["powers_low"][i], t["powers_high"][i]], t["offset"][i]),
+            sums_of([t["powers_low"][i], t["powers_high"][i]], t["sum_offset"][i]),
             sums_of([t["powers_low"][i]], t["reduce_offset"][i]),
         ]
         for at in range(i, len(t["wide_low"]), n):
@@ -212,6 +214,22 @@ def test_flags_of_a_variant():
         flags = {"with_low": bool(low), "with_check": bool(check)}
         text = constants(Variant(15, "norm", False, **flags))
         assert f"#define WITH_LOW {low}\n#define WITH_CHECK {check}\n" in text
+
+
+def test_sums_of_four_scaled_integers_fit_their_offset():
+    widest = max(
+        magnitude_bits(n, scaling)
+        for n in COUNTS
+        for scaling in SCALINGS
+        if not is_wide(n, scaling)
+    )
+    assert 4 * 2**widest <= 2**63
+
+
+@pytest.mark.parametrize("n", COUNTS)
+def test_narrow_systems_fit_a_table_of_sixteen_rows(n):
+    assert n <= 15 or all(is_wide(n, scaling) for scaling in SCALINGS)
+    assert min(MODULI[:15]) >= 5
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -1,0 +1,203 @@
+// Stages scaling_exponents and residues in one launch that reads every entry once.
+//
+// A cluster of blocks keeps some lines in shared memory: each block a chunk of k of all
+// of them.  Maxima and sums of a line are joined through the cluster; then every block
+// turns its chunk to planes.  Both operands of a product share the launch.
+#include "shared_lines.cuh"
+
+// One operand; without planes (data = 0) only facts are made.
+struct Lines {
+  Operand x;
+  LineFacts facts;
+  Exponents rule;
+  Planes planes;
+  int64 copy;    // how lines are read
+  int64 groups;  // of 2^line_bits lines in a matrix
+};
+
+struct Work {
+  Lines sides[2];
+  int64 first_blocks;  // of the first operand; the second one has the others
+  int64 chunk;         // entries of a line in one block: a multiple of 512 >> line_bits
+  int64 line_bits;     // 1 to 3
+};
+
+// What warps tell each other of their lines, a word a warp.
+struct Slots {
+  uint64 largest[WARPS], special[WARPS], squares[WARPS], norms[WARPS];
+};
+
+// A value of a whole line from those of the warps that have a part of it.
+template <int blocks, class Combine>
+DEVICE uint64 of_line(const uint64* slots, int line, int line_bits, int lane,
+                      Combine combine) {
+  int parts_bits = 3 - line_bits;
+  int rank = lane >> parts_bits, part = lane & ((1 << parts_bits) - 1);
+  const uint64* slot = slots + line + (part << line_bits);
+  uint64 value = 0;
+  if (rank < blocks) value = blocks == 1 ? *slot : read_of_block(slot, rank);
+  return over_warp(value, combine);
+}
+
+template <int blocks>
+DEVICE void meet() {
+  if (blocks == 1) {
+    __syncthreads();
+  } else {
+    cluster_arrive();
+    cluster_wait();
+  }
+}
+
+#if WIDE
+DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
+                      int64 batch, int64 line, int64 start, Scaling scaling, int lane) {
+  for (int h = GROUP * lane; h < share && start + h < planes.k_padded;
+       h += GROUP * WARP) {
+    uint64 bits[GROUP];
+#pragma unroll
+    for (int i = 0; i < GROUP; ++i) bits[i] = entries[swizzled(h) + i];
+    Residues()(bits, scaling.exponent, scaling.e, planes.group(batch, line, start + h),
+               planes.plane_stride / 8);
+  }
+}
+#else
+DEVICE_TABLE Tables TABLES(false);
+
+// Entries 0 to `stop` of a line in shared memory, to `row` of the first plane.
+template <bool plain>
+DEVICE void planes_of(const uint64* entries, int stop, uint8* row, int64 plane_stride,
+                      Scaling scaling, int lane) {
+  const LaneTables tables(TABLES, lane);
+  int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
+  uint8* target = row + g * plane_stride + 16 * t;
+  uint8* other = target + 8 * plane_stride;
+#if CUT_PLANE
+  uint8* cut_target = row + NUM_MODULI * plane_stride + cut_entry(lane);
+#endif
+  for (int h = 0; h < stop; h += STEP) {
+    uint64 bits[2] = {entries[h + first], entries[h + (first ^ 8)]};
+    uint64 value[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) value[i] = integer_of<plain>(bits[i], scaling);
+    uint32 bytes[2][4];
+    tables.residues(value, bytes);
+    if (h + 16 * t < stop) {
+      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(target + h, bytes[0]);
+      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(other + h, bytes[1]);
+    }
+#if CUT_PLANE
+    uint32 cuts = gathered_cuts(cut_of<plain>(bits[0], scaling),
+                                cut_of<plain>(bits[1], scaling), lane);
+    if (!(lane & 1) && h + cut_entry(lane) < stop) *(uint32*)(cut_target + h) = cuts;
+#endif
+  }
+}
+
+DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
+                      int64 batch, int64 line, int64 start, Scaling scaling, int lane) {
+  int64 room = planes.k_padded - start;
+  int stop = room < share ? (int)room : share;
+  uint8* row = (uint8*)planes.group(batch, line, start);
+  if (scaling.plain)
+    planes_of<true>(entries, stop, row, planes.plane_stride, scaling, lane);
+  else
+    planes_of<false>(entries, stop, row, planes.plane_stride, scaling, lane);
+}
+#endif
+
+template <int blocks>
+DEVICE void lines_in_cluster(const Work& work) {
+  DYNAMIC_SHARED(uint64, tile);
+  bool second = blockIdx.x >= work.first_blocks;
+  const Lines& side = work.sides[second];
+  uint32 block = blockIdx.x - (second ? (uint32)work.first_blocks : 0u);
+  uint32 group = block / blocks, groups = (uint32)side.groups;
+  int line_bits = (int)work.line_bits, chunk = (int)work.chunk;
+  int64 batch = group / groups, first_line = (int64)(group % groups) << line_bits;
+  int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
+  // What lanes along the lines write at a time lies in different banks.
+  int pitch = chunk + (16 >> line_bits);
+  copy_lines(side.x, (int)side.copy, batch, first_line, start, chunk, line_bits, tile,
+             pitch);
+  Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
+
+  // From here on a warp has a part of one line.
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  int of_block = warp & ((1 << line_bits) - 1);
+  int share = chunk >> 3 << line_bits, shift = (warp >> line_bits) * share;
+  const uint64* part = tile + of_block * pitch + shift;
+  const uint64* spread_out = part + swizzled(lane) - lane;
+  auto entry = [spread_out](int64 h) { return spread_out[(int)h]; };
+  wait_for_copies();
+  __syncthreads();
+
+  uint32 upper = 0;
+#pragma unroll 8
+  for (int h = lane; h < share; h += WARP) upper = max(upper, upper_magnitude(entry(h)));
+  upper = largest_of_warp(upper);
+  uint64 largest = (uint64)upper << 32, special = 0;
+  if (!is_ordinary(upper)) {
+    largest = 0;
+    for (int h = lane; h < share; h += WARP) look(entry(h), &largest, &special);
+    largest = over_warp(largest, TakeLarger());
+    special = over_warp(special, TakeUnion());
+  }
+  if (lane == 0) {
+    slots.largest[warp] = largest;
+    slots.special[warp] = special;
+  }
+  meet<blocks>();
+  largest = of_line<blocks>(slots.largest, of_block, line_bits, lane, TakeLarger());
+  special = of_line<blocks>(slots.special, of_block, line_bits, lane, TakeUnion());
+
+  Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, side.rule.w);
+  uint64 squares = over_warp(sums.squares, TakeSum());
+  uint64 norms = over_warp(sums.norms, TakeSum());
+  if (lane == 0) {
+    slots.squares[warp] = squares;
+    slots.norms[warp] = norms;
+  }
+  meet<blocks>();
+  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, TakeSum());
+  norms = of_line<blocks>(slots.norms, of_block, line_bits, lane, TakeSum());
+  if (blocks > 1) cluster_arrive();  // this block reads no other one any more
+
+  const Exponents& rule = side.rule;
+  int exponent = line_exponent(largest, squares, rule.rule, rule.w, rule.limit_bits,
+                               rule.limit_top) + rule.shift;
+  int64 line = first_line + of_block;
+  if (start == 0 && shift == 0 && lane == 0 && line < side.x.lines) {
+    int64 index = batch * side.x.lines + line;
+    side.facts.largest[index] = largest;
+    side.facts.squares[index] = squares;
+    side.facts.norms[index] = norms;
+    side.facts.special[index] = (int)special;
+    side.facts.exponents[index] = exponent;
+  }
+  if (side.planes.data)
+    planes_of(part, share, side.planes, batch, line, start + shift,
+              scaling_of(largest, (int)special, exponent), lane);
+  if (blocks > 1) cluster_wait();  // no other block reads this one any more
+}
+
+CLUSTERS(1, 3, lines_in_cluster_of_1, Work);
+CLUSTERS(2, 3, lines_in_cluster_of_2, Work);
+CLUSTERS(4, 3, lines_in_cluster_of_4, Work);
+CLUSTERS(8, 3, lines_in_cluster_of_8, Work);
+
+KERNEL void lines_in_cluster_of_1(const __grid_constant__ Work work) {
+  lines_in_cluster<1>(work);
+}
+
+KERNEL void lines_in_cluster_of_2(const __grid_constant__ Work work) {
+  lines_in_cluster<2>(work);
+}
+
+KERNEL void lines_in_cluster_of_4(const __grid_constant__ Work work) {
+  lines_in_cluster<4>(work);
+}
+
+KERNEL void lines_in_cluster_of_8(const __grid_constant__ Work work) {
+  lines_in_cluster<8>(work);
+}

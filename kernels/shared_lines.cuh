@@ -1,0 +1,216 @@
+// Lines in shared memory, and residues of their entries by the matrix units.
+//
+// A scaled integer is eight bytes, and its sums modulo 16 moduli are a product of the
+// bytes by a table.  A warp takes 64 entries of a line at a time, two a lane; the table
+// has the moduli in its rows, and four copies of it, each for one lane in four, leave
+// neighbouring entries of one modulus in one lane.
+#pragma once
+#include "warps.cuh"
+
+const int STEP = 64;  // entries that a warp takes at a time
+const int WARPS = ALONG_THREADS / WARP;
+
+// ---- Lines in shared memory ----
+
+// Where entry h of a line lies: groups of eight trade places so that what the lanes of
+// a warp read at a time, half of each group of 16, lies in different banks.
+HD int swizzled(int h) { return h ^ (h >> 1 & 8); }
+
+// The first of the two entries of a lane, the other one being 8 further: lane 4 g + t
+// takes half a group of 16 where the 16 bytes go to lane 4 (g / 2).
+DEVICE int first_entry(int lane) { return 16 * (lane >> 3) + (lane & 7); }
+
+// How lines go to shared memory.
+const int COPY_ALONG = 0;   // entry by entry, the lanes of a warp along k
+const int COPY_PAIRS = 1;   // the same, two neighbouring entries at a time
+const int COPY_ACROSS = 2;  // the lanes of a warp along the lines, then along k
+
+// Starts to copy `count` entries from `start` on of 2^line_bits lines from `line` on;
+// entries outside the operand become 0.  `count` is a multiple of 512 >> line_bits.
+template <bool inside>
+DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
+                       int count, int line_bits, uint64* target, int pitch) {
+  int tid = threadIdx.x, lines = 1 << line_bits;
+  const uint64* origin = x.data + batch * x.batch_stride;
+  if (how == COPY_ACROSS) {
+    int of_block = tid & (lines - 1), first = tid >> line_bits;
+    const int step = ALONG_THREADS >> line_bits;  // a multiple of 32: same place in 32
+    const uint64* source =
+        origin + (line + of_block) * x.line_stride + (start + first) * x.k_stride;
+    int64 source_step = step * x.k_stride;
+    uint64* place = target + of_block * pitch + swizzled(first);
+    int64 left = line + of_block < x.lines ? x.k - start - first : 0;
+#pragma unroll 8
+    for (int h = 0; h < count; h += step) {
+      bool real = inside || h < left;
+      copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
+      source += source_step;
+    }
+    return;
+  }
+  int warp = tid / WARP, lane = tid % WARP;
+  int of_block = warp & (lines - 1), share = count >> 3 << line_bits;
+  int first = (warp >> line_bits) * share + (how == COPY_PAIRS ? 2 * lane : lane);
+  const uint64* source =
+      origin + (line + of_block) * x.line_stride + (start + first) * x.k_stride;
+  uint64* place = target + of_block * pitch + swizzled(first);
+  int64 left = line + of_block < x.lines ? x.k - start - first : 0;
+  if (how == COPY_PAIRS) {
+#pragma unroll 8
+    for (int h = 0; h < share; h += 2 * WARP) {
+      int real = inside || h + 1 < left ? 16 : h < left ? 8 : 0;
+      copy_later<16>(place + h, real ? source + h : x.data, real);
+    }
+    return;
+  }
+  int64 source_step = WARP * x.k_stride;
+#pragma unroll 8
+  for (int h = 0; h < share; h += WARP) {
+    bool real = inside || h < left;
+    copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
+    source += source_step;
+  }
+}
+
+DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
+                       int count, int line_bits, uint64* target, int pitch) {
+  bool inside = start + count <= x.k && line + (1 << line_bits) <= x.lines;
+  if (inside)
+    copy_lines<true>(x, how, batch, line, start, count, line_bits, target, pitch);
+  else
+    copy_lines<false>(x, how, batch, line, start, count, line_bits, target, pitch);
+}
+
+// ---- Entries ----
+
+// How a line is scaled.
+struct Scaling {
+  int exponent, e;
+  bool plain;
+};
+
+DEVICE Scaling scaling_of(uint64 largest, int special, int exponent) {
+  int e = largest ? top_exponent(largest) : 0;
+  return {exponent, e, !special && is_plain_line(largest, exponent)};
+}
+
+// The sums of a warp's part of a line, as `sums_of` makes them.
+template <class Entry>
+DEVICE Sums sums_of_warp(Entry entry, int share, int lane, uint64 largest, int special,
+                         int w) {
+  Sums sums = {0, 0};
+  if (!largest) return sums;
+  int e = top_exponent(largest);
+  if (w != NORM_BITS || special || !is_plain_size(largest))
+    return sums_of(entry, lane, share, WARP, e, w);
+#pragma unroll 8
+  for (int h = lane; h < share; h += WARP) {
+    uint32 t = ceiling_in_plain(entry(h), e, NORM_BITS);
+    sums.squares += (uint64)t * t;
+    sums.norms += t;
+  }
+  return sums;
+}
+
+#if !WIDE
+template <bool plain>
+DEVICE uint64 integer_of(uint64 bits, Scaling line) {
+  int none;
+  return plain ? integer_in_plain<TRUNCATE>(bits, line.exponent)
+               : scaled_integer<false, TRUNCATE>(bits, line.exponent, &none);
+}
+
+// floor(|x| 2^(6 - e))
+template <bool plain>
+DEVICE uint32 cut_of(uint64 bits, Scaling line) {
+  return plain ? floor_in_plain(bits, line.e, FIRST_LOOK_BITS)
+               : (uint32)scaled_floor(bits, FIRST_LOOK_BITS - 1 - line.e);
+}
+
+// ---- Residues ----
+
+const int ROWS = 16;  // moduli that a table has room for
+
+// By modulus: bytes of 2^(8 i), where sums start, -p and 1 / p.  Starts are there twice,
+// for compilers that would copy one to its place before every product.
+struct Tables {
+  uint32 low[ROWS], high[ROWS];
+  int start[ROWS][2], minus[ROWS];
+  float inverse[ROWS];
+
+  HD constexpr Tables(bool sums) : low(), high(), start(), minus(), inverse() {
+    for (int l = 0; l < NUM_MODULI; ++l) {
+      low[l] = powers_low(l);
+      high[l] = powers_high(l);
+      start[l][0] = start[l][1] = bias(l) + (sums ? sum_offset(l) : offset(l));
+      minus[l] = -modulus(l);
+      inverse[l] = 1.0f / (float)modulus(l);
+    }
+  }
+};
+
+static_assert(NUM_MODULI <= ROWS, "a narrow system has at most 15 moduli");
+const int HALVES = NUM_MODULI > ROWS / 2 ? 2 : 1;  // rows g + 8, or none
+
+// What lane 4 g + t needs of the rows g and g + 8.
+struct LaneTables {
+  uint32 table[4][4];
+  int start[4], minus[2];
+  float inverse[2];
+
+  DEVICE LaneTables(const Tables& tables, int lane) {
+    int g = lane >> 2;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      bool mine = (lane & 3) == i;
+      table[i][0] = mine ? tables.low[g] : 0;
+      table[i][1] = mine ? tables.low[g + 8] : 0;
+      table[i][2] = mine ? tables.high[g] : 0;
+      table[i][3] = mine ? tables.high[g + 8] : 0;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      start[2 * half] = tables.start[g + 8 * half][0];
+      start[2 * half + 1] = tables.start[g + 8 * half][1];
+      minus[half] = tables.minus[g + 8 * half];
+      inverse[half] = tables.inverse[g + 8 * half];
+    }
+  }
+
+  // From two integers a lane, 8 entries apart, to 16 residues modulo each of the lane's
+  // moduli: those of the entries from 16 t on.
+  DEVICE void residues(const uint64* value, uint32 (*bytes)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int sum[4][4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        multiply_bytes(sum[j], table[j], (uint32)value[i], (uint32)(value[i] >> 32),
+                       start);
+      }
+#pragma unroll
+      for (int half = 0; half < HALVES; ++half)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          int byte[4];
+#pragma unroll
+          for (int t = 0; t < 4; ++t)
+            byte[t] = balanced_byte(sum[t][2 * half + j], minus[half], inverse[half]);
+          bytes[half][2 * i + j] = pack(byte[0], byte[1], byte[2], byte[3]);
+        }
+    }
+  }
+};
+
+// From the cuts of a lane's two entries to four bytes: lanes of even t get those of the
+// entries from `cut_entry` on.
+DEVICE uint32 gathered_cuts(uint32 first, uint32 second, int lane) {
+  uint32 pairs = (first | second << 16) << (lane & 1) * 8;
+  pairs |= exchanged_word(pairs, 1);
+  uint32 others = exchanged_word(pairs, 2);
+  return lane & 2 ? others >> 16 | (pairs & 0xffff0000u)
+                  : (pairs & 0xffff) | others << 16;
+}
+
+DEVICE int cut_entry(int lane) { return first_entry(lane & ~3) + (lane & 2) * 4; }
+#endif

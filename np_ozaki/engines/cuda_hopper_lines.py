@@ -1,0 +1,402 @@
+"""Facts and planes of both operands in one launch: compute capability 9.0 on.
+
+Clusters of blocks keep lines in shared memory, so that every entry is read once.
+Structures here mirror those of lines_in_clusters.cu and winograd_planes.cu.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from np_ozaki._kernels.render import Variant, is_wide
+from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.tiling import padded
+
+if TYPE_CHECKING:
+    from np_ozaki.engines.cuda_stages import Stages
+
+__all__ = [
+    "Shape",
+    "cluster_shape",
+    "facts_and_planes",
+    "facts_only",
+    "winograd_planes",
+]
+
+FactsAndPlanes = tuple[Facts, Any]
+WinogradPlanes = tuple[Any, Any]
+
+_TILE = 8192
+"""Entries of a block, 64 KiB: a multiprocessor then has room for three blocks."""
+
+_LINE_BITS = (3, 2, 1)
+"""Lines of a cluster.  Eight neighbours, read across, are 64 bytes."""
+
+_CLUSTERS = (1, 2, 4, 8)
+_STEP = 512
+"""Entries that the eight warps of a block take at a time."""
+
+_WORD = 8
+_SLOT_BYTES = 4 * 8 * _WORD
+_BANKS = 16
+"""Of 64 bits."""
+
+_ALONG, _PAIRS, _ACROSS = range(3)
+_PAIR_BYTES = 16
+_LARGEST_GRID = 2**31 - 1
+
+_PRODUCTS = 7
+_QUADRANT_LINES, _QUADRANT_DEPTH = 8, 128
+_NOTHING = 0
+
+
+class Shape(NamedTuple):
+    """How a cluster of blocks holds lines.
+
+    Attributes
+    ----------
+    line_bits : int
+        A cluster holds so many lines, as a power of two.
+    chunk : int
+        Entries of each line in one block.
+    blocks : int
+        Blocks of a cluster, which share k.
+    """
+
+    line_bits: int
+    chunk: int
+    blocks: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block: its tile, and what its warps find out."""
+        return _tile_bytes(self.line_bits, self.chunk) + _SLOT_BYTES
+
+
+def _tile_bytes(line_bits: int, chunk: int) -> int:
+    """Return the bytes of so many lines, the next one some banks further each."""
+    return _WORD * (chunk + (_BANKS >> line_bits) << line_bits)
+
+
+@functools.cache
+def cluster_shape(k: int) -> Shape | None:
+    """Return the smallest cluster that holds lines of some length.
+
+    Parameters
+    ----------
+    k : int
+        Entries of a line.
+
+    Returns
+    -------
+    Shape or None
+        As many lines at a time as possible; None where not even two fit, or none is
+        needed.
+    """
+    for line_bits in _LINE_BITS:
+        for blocks in _CLUSTERS:
+            chunk = padded(-(-k // blocks), _STEP >> line_bits)
+            if 0 < chunk << line_bits <= _TILE:
+                return Shape(line_bits, chunk, blocks)
+    return None
+
+
+def facts_and_planes(
+    stages: Stages,
+    left: Operands | None,
+    right: Operands | None,
+    scheme: Scheme,
+    variant: Variant,
+) -> tuple[FactsAndPlanes | None, FactsAndPlanes | None] | None:
+    """Return facts and residues of the operands of a product, each entry read once.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of a device with clusters.
+    left, right : Operands or None
+        Lines of A and of B; None for an operand that is known already.
+    scheme : Scheme
+        Of the product.
+    variant : Variant
+        Of the product, with the plane of a certificate or without.
+
+    Returns
+    -------
+    tuple of (Facts, planes) or None
+        For A and for B, as `Stages.fused` returns them; None in place of an operand
+        that was not given.  None alone where lines are too long, or there are none.
+    """
+    return _of_lines(stages, (left, right), scheme, variant, with_planes=True)
+
+
+def facts_only(
+    stages: Stages,
+    left: Operands | None,
+    right: Operands | None,
+    scheme: Scheme,
+    variant: Variant,
+) -> tuple[Facts | None, Facts | None] | None:
+    """Return what `facts_and_planes` does, without planes.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of a device with clusters.
+    left, right : Operands or None
+        As for `facts_and_planes`.
+    scheme : Scheme
+        Of the product.
+    variant : Variant
+        Whose kernels are used: one that the product needs anyway.
+
+    Returns
+    -------
+    tuple of Facts or None
+        For A and for B; None alone where lines are too long, or there are none.
+    """
+    found = _of_lines(stages, (left, right), scheme, variant, with_planes=False)
+    if found is None:
+        return None
+    first, second = (None if side is None else side[0] for side in found)
+    return first, second
+
+
+def _of_lines(
+    stages: Stages,
+    operands: tuple[Operands | None, Operands | None],
+    scheme: Scheme,
+    variant: Variant,
+    *,
+    with_planes: bool,
+) -> tuple[FactsAndPlanes | None, FactsAndPlanes | None] | None:
+    """Queue one launch, or one for each operand where their kernels differ."""
+    given = [x for x in operands if x is not None]
+    if not given or not all(x.x.size for x in given):
+        return None
+    shape = cluster_shape(max(x.x.shape[2] for x in given))
+    if shape is None or shape.shared_bytes > stages.device.shared_bytes():
+        return None
+    sides = [
+        None if x is None else _Side(stages, x, scheme, variant, shape, i == 0)
+        for i, x in enumerate(operands)
+    ]
+    if sum(side.blocks for side in sides if side is not None) > _LARGEST_GRID:
+        return None
+    stages.device.mark("residues" if with_planes else "scaling_exponents")
+    launches: dict[Variant, list[_Side]] = {}
+    for side in sides:
+        if side is not None:
+            side.allocate(with_planes)
+            kernels = side.variant if with_planes else variant._replace(lent_bits=0)
+            launches.setdefault(kernels, []).append(side)
+    for kernels, group in launches.items():
+        fields = [side.fields() for side in group]
+        stages.launch(
+            "lines_in_clusters",
+            f"lines_in_cluster_of_{shape.blocks}",
+            (sum(side.blocks for side in group),),
+            (
+                structure(
+                    *fields[0],
+                    *fields[-1],
+                    group[0].blocks,
+                    shape.chunk,
+                    shape.line_bits,
+                ),
+            ),
+            variant=kernels,
+            shared=shape.shared_bytes,
+        )
+    first, second = (None if s is None else (s.facts, s.planes) for s in sides)
+    return first, second
+
+
+class _Side:
+    """One operand of a launch.
+
+    Attributes
+    ----------
+    variant : Variant
+        Of the kernels that make its planes.
+    blocks : int
+        Blocks that work on it.
+    facts, planes
+        Results, once `allocate` was called.
+    """
+
+    def __init__(
+        self,
+        stages: Stages,
+        operand: Operands,
+        scheme: Scheme,
+        variant: Variant,
+        shape: Shape,
+        left: bool,
+    ) -> None:
+        self.variant = stages.operand_variant(variant, scheme, left=left)
+        self._stages = stages
+        self._operand = operand
+        self._rule = stages.rule(scheme, left)
+        batch, lines, _ = operand.x.shape
+        self._groups = padded(lines) >> shape.line_bits
+        self.blocks = batch * self._groups * shape.blocks
+        self.facts: Facts
+        self.planes: Any = None
+
+    def allocate(self, with_planes: bool) -> None:
+        """Make room for the results, which nothing needs to be in at first."""
+        batch, lines, _ = self._operand.x.shape
+        device = self._stages.device
+        self.facts = Facts(device.empty((4, batch, lines), np.uint64))
+        if with_planes:
+            count = self.variant.num_moduli + self.variant.cut_plane
+            self.planes = self._stages.new_planes(self._operand, count)
+
+    def fields(self) -> tuple[int, ...]:
+        """Return the fields of the kernels' structure."""
+        device, x = self._stages.device, self._operand
+        return (
+            *x.fields(),
+            *self.facts.fields(device),
+            *map(int, self._rule.view(np.int64)),
+            *_planes_fields(self._stages, self.planes),
+            _how_copied(self._stages, x),
+            self._groups,
+        )
+
+
+def _planes_fields(stages: Stages, planes: Any) -> tuple[int, ...]:
+    """Return the fields of (num_planes, ..., lines, k) planes, or of none."""
+    if planes is None:
+        return (_NOTHING,) * 4
+    stride = math.prod(planes.shape[1:])
+    return (stages.device.pointer(planes), stride, *planes.shape[-2:])
+
+
+def _how_copied(stages: Stages, operand: Operands) -> int:
+    """Return the way in which lines go to shared memory."""
+    if not operand.along:
+        return _ACROSS
+    pointer, batch_stride, line_stride, k_stride, lines, _ = operand.fields()
+    strides = (
+        *((batch_stride,) if operand.x.shape[0] > 1 else ()),
+        *((line_stride,) if lines > 1 else ()),
+    )
+    aligned = pointer % _PAIR_BYTES == 0 and all(s % 2 == 0 for s in strides)
+    return _PAIRS if k_stride == 1 and aligned else _ALONG
+
+
+# ---- Winograd's sums of quadrants ----
+
+
+def winograd_planes(
+    stages: Stages,
+    left: tuple[Operands, Facts] | None,
+    right: tuple[Operands, Facts] | None,
+    scheme: Scheme,
+    variant: Variant,
+) -> tuple[WinogradPlanes | None, WinogradPlanes | None] | None:
+    """Return the residues of the factors of Winograd's seven products.
+
+    Lines and k are halved, and the halves padded with zeros.  With quadrants X00, X01,
+    X10 and X11 of an operand, first by lines, the factors are, for A,
+    ``X00, X01, S4, X11, S1, S2, S3`` with ``S1 = X10 + X11``, ``S2 = S1 - X00``,
+    ``S3 = X00 - X10`` and ``S4 = X01 - S2``; for B, whose lines are columns,
+    ``X00, X01, X11, T4, T1, T2, T3`` with ``T1 = X10 - X00``, ``T2 = X11 - T1``,
+    ``T3 = X11 - X10`` and ``T4 = T2 - X01``.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of a device with clusters.
+    left, right : (Operands, Facts) or None
+        Lines of A and of B and their exponents; one matrix each.
+    scheme : Scheme
+        Of the product.
+    variant : Variant
+        Of the product, with the plane of a certificate or without.
+
+    Returns
+    -------
+    tuple of (planes, cuts) or None
+        For A and for B: (num_moduli, 7, lines, k) int8, and the plane of a certificate
+        as `Stages.residues` has it, (1, 1, lines, k), or None.  None alone where scaled
+        integers are too long for sums of 64 bits, or where there is not one matrix.
+    """
+    given = [x for x, _ in filter(None, (left, right))]
+    if not given or not all(x.x.shape[0] == 1 and x.x.size for x in given):
+        return None
+    variants = [
+        stages.operand_variant(variant, scheme, left=i == 0)
+        for i, x in enumerate((left, right))
+        if x is not None
+    ]
+    if any(is_wide(v.num_moduli, v.scaling, v.lent_bits) for v in variants):
+        return None
+    halves = [
+        None if x is None else _Quadrants(stages, *x, variant, i == 0)
+        for i, x in enumerate((left, right))
+    ]
+    queued = [x for x in halves if x is not None]
+    stages.device.mark("residues")
+    fields = [x.fields() for x in queued]
+    launches: dict[Variant, list[int]] = {}
+    for i, kernels in enumerate(variants):
+        launches.setdefault(kernels, []).append(i)
+    for kernels, group in launches.items():
+        stages.launch(
+            "winograd_planes",
+            "winograd_planes",
+            (sum(queued[i].blocks for i in group),),
+            (
+                structure(
+                    *fields[group[0]], *fields[group[-1]], queued[group[0]].blocks
+                ),
+            ),
+            variant=kernels,
+            shared=_tile_bytes(3, 4 * _QUADRANT_DEPTH),
+        )
+    first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
+    return first, second
+
+
+class _Quadrants:
+    """One operand, and where its sums go."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        operand: Operands,
+        facts: Facts,
+        variant: Variant,
+        left: bool,
+    ) -> None:
+        _, lines, k = operand.x.shape
+        self._stages = stages
+        self._operand = operand
+        self._facts = facts
+        self._left = left
+        lines, k = (padded(-(-size // 2)) for size in (lines, k))
+        self.blocks = lines // _QUADRANT_LINES * -(-k // _QUADRANT_DEPTH)
+        shape = (variant.num_moduli, _PRODUCTS, lines, k)
+        self.planes = stages.device.empty(shape, np.int8)
+        self.cuts = stages.new_planes(operand, 1) if variant.cut_plane else None
+
+    def fields(self) -> tuple[int, ...]:
+        """Return the fields of the kernels' structure."""
+        device = self._stages.device
+        return (
+            *self._operand.fields(),
+            *self._facts.fields(device),
+            *_planes_fields(self._stages, self.planes),
+            math.prod(self.planes.shape[2:]),
+            *_planes_fields(self._stages, self.cuts),
+            _how_copied(self._stages, self._operand),
+            int(self._left),
+        )
