@@ -109,6 +109,9 @@ static void launch(void (*kernel)(void**), const unsigned* grid, unsigned block,
 
 inline void __syncthreads() { simt::barrier(); }
 
+// The threads of a warp run to as many barriers each, so that one of all serves.
+inline void __syncwarp() { simt::barrier(); }
+
 template <class T>
 T atomicMax(T* address, T value) {
   T old = *address;
