@@ -39,6 +39,14 @@ HD int leading_zeros(uint64 x) {  // x != 0
 #endif
 }
 
+HD int leading_zeros(uint32 x) {  // 32 for 0
+#ifdef __CUDA_ARCH__
+  return __clz((int)x);
+#else
+  return x ? __builtin_clz(x) : 32;
+#endif
+}
+
 HD int bit_length(uint64 x) { return 64 - leading_zeros(x); }  // x != 0
 
 HD int bit_length(uint32 x) {  // x != 0
@@ -371,6 +379,28 @@ HD uint32 pack(int b0, int b1, int b2, int b3) {
 #endif
 }
 
+// Four bytes of two words, those of y numbered from 4 on, as a selector's digits say.
+HD uint32 permuted(uint32 x, uint32 y, uint32 selector) {
+#ifdef __CUDA_ARCH__
+  return __byte_perm(x, y, selector);
+#else
+  uint64 both = (uint64)y << 32 | x;
+  uint32 result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= (uint32)(uint8)(both >> 8 * (selector >> 4 * i & 7)) << 8 * i;
+  return result;
+#endif
+}
+
+// The upper word of the two, shifted to the left by less than 32.
+HD uint32 shifted(uint32 upper, uint32 lower, int by) {
+#ifdef __CUDA_ARCH__
+  return __funnelshift_l(lower, upper, by);
+#else
+  return (uint32)((((uint64)upper << 32 | lower) << by) >> 32);
+#endif
+}
+
 // ---- One rounding ----
 
 // The top 128 bits of `words` 32-bit words from the highest word on that is not zero,
@@ -441,6 +471,28 @@ HD uint64 rounded(const uint32* value, bool negative, int exponents) {
   // The mantissa brings its leading bit, which adds one to the exponent field; a carry
   // out of it goes the same way, up to infinity.
   return sign | (((uint64)(exponent + 1022) << 52) + kept);
+}
+
+// The same in fewer steps where the highest word is not zero and has `zeros` leading
+// zeros, and where the result is a normal number: its exponent field is `field` + 1,
+// from 1 to 2045.  `sign` is the result's highest word but for the sign all zero.
+template <int words>
+HD uint64 rounded_inside(const uint32* value, int zeros, uint32 field, uint32 sign) {
+  uint32 part[3] = {0, 0, 0}, below = 0;
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    if (words - i <= 3) part[words - i - 1] = value[i];
+    else below |= value[i];
+  }
+  uint32 high = shifted(part[0], part[1], zeros), low = shifted(part[1], part[2], zeros);
+  below |= part[2] << zeros;
+  uint32 kept = shifted(high, low, 21);
+  // Rounds up where this sum carries: above a half, or at it and the last bit is set.
+  uint64 up = (uint64)(low << 21 | (kept & 1)) + 0x7fffffffu + (below != 0);
+  // The mantissa brings its leading bit, which adds one to the exponent field; so does
+  // a carry out of it.
+  uint64 upper = (uint64)((field << 20) + (high >> 11) + sign) << 32;
+  return (upper | kept) + (up >> 32);
 }
 
 // The bits of (value - |C| 2^exponents) 2^-exponents, rounded once, where `bits` are

@@ -124,27 +124,33 @@ KERNEL void line_sums_across(Operand x, int64 depth, int64 batch_x, LineFacts fa
 
 // ---- Sums of C' ----
 
-// What `reconstruct` left in the products of the first two moduli.
-DEVICE uint64 remainder_at(Products products, int64 batch, int64 i, int64 j) {
-  const int* low = products.row(batch, i) + j;
-  return (uint64)(uint32)low[products.plane_stride] << 32 | (uint32)*low;
-}
+// What a reconstruction left of C' modulo q: words, `upper` words apart.
+struct Remainders {
+  const uint32* data;
+  int64 upper, batch_stride, row_stride, column_stride;  // in words
+
+  DEVICE uint64 at(int64 batch, int64 i, int64 j) const {
+    const uint32* low =
+        data + batch * batch_stride + i * row_stride + j * column_stride;
+    return (uint64)low[upper] << 32 | *low;
+  }
+};
 
 // `first` is the place of the tile's first column, or row, in C.
-KERNEL void row_sums(Products products, int64 rows, int64 columns, int64 depth,
+KERNEL void row_sums(Remainders remainders, int64 rows, int64 columns, int64 depth,
                      int64 first, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, rows, columns};
   Share share = share_along(shape, depth);
   ShortSum sum = {0, 0};
 #pragma unroll 8
   for (int64 j = share.start; j < share.stop; j += share.step)
-    sum.add(remainder_at(products, share.batch, share.line, j),
+    sum.add(remainders.at(share.batch, share.line, j),
             weight_of(first + j, false));
   join(Along(), share, sum.remainder(),
        sums + share.batch * sums_stride + share.line);
 }
 
-KERNEL void column_sums(Products products, int64 rows, int64 columns, int64 depth,
+KERNEL void column_sums(Remainders remainders, int64 rows, int64 columns, int64 depth,
                         int64 first, uint64* sums, int64 sums_stride) {
   Operand shape = {0, 0, 0, 0, columns, rows};
   Share share = share_across(shape, depth);
@@ -152,7 +158,7 @@ KERNEL void column_sums(Products products, int64 rows, int64 columns, int64 dept
   if (share.real) {
 #pragma unroll 8
     for (int64 i = share.start; i < share.stop; i += share.step)
-      sum.add(remainder_at(products, share.batch, i, share.line),
+      sum.add(remainders.at(share.batch, i, share.line),
               weight_of(first + i, true));
   }
   join(Across(), share, sum.remainder(),

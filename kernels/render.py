@@ -12,6 +12,9 @@ import math
 from importlib import resources
 from typing import NamedTuple
 
+from np_ozaki._kernels.limb_tables import limb_constants
+from np_ozaki._kernels.tables import table, words
+
 from np_ozaki.numerics.moduli import (
     MODULI,
     balanced_residue,
@@ -35,6 +38,7 @@ STAGES: tuple[str, ...] = (
     "residues",
     "reduce",
     "reconstruct",
+    "reconstruct_tiles",
     "checksum",
     "certificate",
     "second_look",
@@ -43,9 +47,10 @@ STAGES: tuple[str, ...] = (
     "winograd_planes",
     "residue_tiles",
 )
-"""Parts with a source file; residues, reduce, reconstruct and the last two know moduli.
+"""Parts with a source file; those for which `Variant` matters know moduli.
 
-The last two are for GPUs with clusters of blocks, compute capability 9.0 on.
+Lines in clusters and Winograd's planes are for GPUs with clusters of blocks, compute
+capability 9.0 on.
 """
 
 HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
@@ -61,7 +66,8 @@ _HEADERS = {
         "shared_lines.cuh",
     ),
     "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh"),
-    "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh"),
+    "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh", "results.cuh"),
+    "reconstruct_tiles": ("checksum.cuh", "lines.cuh", "limbs.cuh", "results.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh", "shares.cuh"),
@@ -86,6 +92,10 @@ class Variant(NamedTuple):
     with_low, with_check : bool
         What reconstruct writes besides C: the rest of the rounding, and C' modulo the
         prime of checksums.
+    products : int
+        Of which reconstruct_tiles makes a result: 1, or 7 of matrices of half the size.
+    symmetric : bool
+        Whether reconstruct_tiles mirrors what lies above the diagonal.
     """
 
     num_moduli: int
@@ -94,6 +104,8 @@ class Variant(NamedTuple):
     lent_bits: int = 0
     with_low: bool = False
     with_check: bool = False
+    products: int = 1
+    symmetric: bool = False
 
 
 _NARROW_BITS = 60
@@ -219,23 +231,6 @@ def _bias(p: int, scaling_shifts: int) -> tuple[int, int]:
     return _FLOAT_BITS + number - _FLOAT_INTEGERS, 3 * 2**22 + number // p
 
 
-def _words(value: int, count: int) -> list[int]:
-    return [value >> 32 * i & 0xFFFFFFFF for i in range(count)]
-
-
-def _flat(values: list[int], suffix: str = "") -> str:
-    return "{" + ", ".join(f"{value}{suffix}" for value in values) + "}"
-
-
-def _table(kind: str, name: str, values: list[int], suffix: str = "") -> str:
-    """Return a function of one index, which the compiler folds in unrolled loops."""
-    return (
-        f"HD constexpr {kind} {name}(int i) {{\n"
-        f"  constexpr {kind} table[] = {_flat(values, suffix)};\n"
-        "  return table[i];\n}"
-    )
-
-
 def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
     """Return the tables of residues for integers cut by 8 q bits, to be looked up."""
     rows = [(q, p) for q in range(shifts) for p in moduli]
@@ -251,7 +246,7 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
         ("float", "wide_inverse", [f"1.0f / {p}.0f" for p in moduli]),
         ("float", "wide_quotients", [f"{_bias(p, shifts)[1]}.0f" for p in moduli]),
     ]
-    lines = [_device_table(*table) for table in tables]
+    lines = [_device_table(*each) for each in tables]
     return [
         "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries, where",
         "// starts are bias and offset.",
@@ -299,7 +294,7 @@ def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
     weights = [product // math.prod(pair) for pair in pairs]
     return [
         "// and to its digit.",
-        _table(
+        table(
             "uint32",
             "digit_powers",
             [
@@ -308,7 +303,7 @@ def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
             ],
             "u",
         ),
-        _table(
+        table(
             "uint32",
             "digit_offset",
             [-(2**31) * s % p for p, s in zip(moduli, inverses, strict=True)],
@@ -317,15 +312,15 @@ def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
         f"#define SUM_WORDS {sum_words}",
         f"#define VALUE_WORDS {value_words}",
         "// P over the moduli of a pair: SUM_WORDS words each, the lowest first.",
-        _table(
+        table(
             "uint32",
             "weight_word",
-            [word for weight in weights for word in _words(weight, sum_words)],
+            [word for weight in weights for word in words(weight, sum_words)],
             "u",
         ),
         "// -P and P / 2 in VALUE_WORDS words",
-        _table("uint32", "minus_product_word", _words(-product, value_words), "u"),
-        _table("uint32", "half_word", _words(product // 2, value_words), "u"),
+        table("uint32", "minus_product_word", words(-product, value_words), "u"),
+        table("uint32", "half_word", words(product // 2, value_words), "u"),
         f"#define TOP_SHIFT {top}",
         f"#define TOP_HALF {product // 2 >> top}u",
         f"#define QUOTIENT_SHIFT {shift}",
@@ -357,31 +352,31 @@ def constants(variant: Variant) -> str:
         f"#define CUT_PLANE {int(cut_plane)}",
         f"#define WITH_LOW {int(variant.with_low)}",
         f"#define WITH_CHECK {int(variant.with_check)}",
-        _table("int", "modulus", list(moduli)),
+        table("int", "modulus", list(moduli)),
         "// Where sums modulo p start, as bits of a float, and that over p plus MAGIC.",
-        _table("int", "bias", [_bias(p, scaling_shifts=shifts)[0] for p in moduli]),
-        _table(
+        table("int", "bias", [_bias(p, scaling_shifts=shifts)[0] for p in moduli]),
+        table(
             "float",
             "quotients",
             [_bias(p, scaling_shifts=shifts)[1] for p in moduli],
             ".0f",
         ),
         "// Bytes i of a scaled integer count 2^(8 i) modulo p.",
-        _table("uint32", "powers_low", [_powers(p, 0) for p in moduli], "u"),
-        _table("uint32", "powers_high", [_powers(p, 4) for p in moduli], "u"),
+        table("uint32", "powers_low", [_powers(p, 0) for p in moduli], "u"),
+        table("uint32", "powers_high", [_powers(p, 4) for p in moduli], "u"),
         "// Takes the offset 2^60 of a scaled integer away again.",
-        _table(
+        table(
             "int", "offset", [balanced_residue(-(2**_OFFSET_BITS), p) for p in moduli]
         ),
         "// The same for 2^63, the offset of sums of scaled integers.",
-        _table(
+        table(
             "int",
             "sum_offset",
             [balanced_residue(-(2**_SUM_OFFSET_BITS), p) for p in moduli],
         ),
         *_wide_tables(moduli, shifts),
         "// c + 2^31 is taken as four bytes: to reduce c,",
-        _table("int", "reduce_offset", [balanced_residue(-(2**31), p) for p in moduli]),
+        table("int", "reduce_offset", [balanced_residue(-(2**31), p) for p in moduli]),
         *_reconstruction(moduli),
         "// ---- End of constants ----",
     ]
@@ -415,6 +410,9 @@ def source(stage: str, variant: Variant | None = None) -> str:
     tables = "" if variant is None else constants(variant)
     if stage in HOPPER_STAGES:
         tables = _reduction_tables()
+    if variant is not None and stage == "reconstruct_tiles":
+        tables += limb_constants(variant.num_moduli, variant.products)
+        tables += f"#define SYMMETRIC {int(variant.symmetric)}\n"
     headers = _HEADERS.get(stage, ("lines.cuh",))
     files = (*headers, f"{stage}.cu")
     return "\n".join([_text("arithmetic.cuh"), tables, text_of(*files)])

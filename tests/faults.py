@@ -548,7 +548,7 @@ FAULTS = {
         "rows.special[i] |",
     ),
     "cuda special values: Inf * 0 forgotten": (
-        "_kernels/reconstruct.cu",
+        "_kernels/results.cuh",
         "plus = minus = true;  // Inf 0",
         "continue;",
     ),

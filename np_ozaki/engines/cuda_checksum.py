@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from np_ozaki.engines.checksum import PRIME, TileSums, verify
 from np_ozaki.engines.cuda_lines import Facts, Operands, structure
@@ -131,8 +132,9 @@ class PartSums:
         ----------
         i, j : slice
             Rows and columns of the tile.
-        products : (num_planes, batch, m, n) device array of int32
-            As `reconstruct` with checks left them.
+        products : device array
+            What a reconstruction with checks left: (num_planes, batch, m, n) of int32,
+            or (batch, m, n) of uint64.
         left, right : Side
             The rows of A and the columns of B.
         """
@@ -144,7 +146,7 @@ class PartSums:
             self._add_inner(0, i, left)
         stages = self._stages
         stages.device.mark("checksum")
-        lines, source = (i, j), stages.products_struct(products)
+        lines, source = (i, j), self._remainders(products)
         size = [x.stop - x.start for x in lines]
         for side, kernel in enumerate(("row_sums", "column_sums")):
             sums = self._sums[side][1, :, lines[side]]
@@ -155,6 +157,13 @@ class PartSums:
             stages.launch("checksum", kernel, grid, args)
         if not self._stays:
             self._add_lines(0, i, left)
+
+    def _remainders(self, left: Any) -> NDArray[np.void]:
+        """Return the kernels' view of remainders, in 32-bit words."""
+        pointer = self._stages.device.pointer(left)
+        if left.ndim == 3:
+            return structure(pointer, 1, *(s // 4 for s in left.strides))
+        return structure(pointer, *(s // 4 for s in left.strides))
 
     def columns_done(self, j: slice, right: Side) -> None:
         """Queue (w A') B' of a tile of columns, when every row has been entered."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant
 
-__all__ = ["Device", "Facts", "Operands", "structure"]
+__all__ = ["Device", "Facts", "Operands", "result_fields", "structure"]
 
 
 def structure(*fields: int) -> NDArray[np.void]:
@@ -31,6 +31,24 @@ def structure(*fields: int) -> NDArray[np.void]:
         Without names of fields, which CuPy would take long to describe.
     """
     return np.array(fields, dtype=np.int64).view(f"V{8 * len(fields)}")
+
+
+def result_fields(device: Device, out: Any) -> tuple[int, ...]:
+    """Return the fields of the kernels' view of a result.
+
+    Parameters
+    ----------
+    device : Device
+        Where it lies.
+    out : (batch, m, n) device array of 8-byte entries
+        Any strides.
+
+    Returns
+    -------
+    tuple of int
+        Address, strides in entries, shape.
+    """
+    return (device.pointer(out), *(s // 8 for s in out.strides), *out.shape)
 
 
 class Device(Protocol):
@@ -181,18 +199,17 @@ class Facts:
     words: Any
     first: int = 0
 
-    def struct(self, device: Device) -> NDArray[Any]:
-        """Return the kernels' view."""
-        return structure(*self.fields(device))
-
     def fields(self, device: Device) -> tuple[int, ...]:
         """Return the fields of the kernels' view."""
         size = self.words.shape[1] * self.words.shape[2]
         base = device.pointer(self.words)
         rows = [base + 8 * (i * size + self.first) for i in range(3)]
         special = base + 8 * 3 * size
-        small = [special + 4 * self.first, special + 4 * (size + self.first)]
-        return (*rows, *small)
+        return (*rows, special + 4 * self.first, special + 4 * (size + self.first))
+
+    def struct(self, device: Device) -> NDArray[Any]:
+        """Return the kernels' view."""
+        return structure(*self.fields(device))
 
     def part(self, lines: slice) -> Facts:
         """Return the facts of some lines of a single matrix."""
@@ -229,15 +246,14 @@ class Operands:
             return bool(lines == 1)
         return bool(abs(self.x.strides[2]) <= abs(self.x.strides[1]))
 
+    def fields(self) -> tuple[int, ...]:
+        """Return the fields of the kernels' view."""
+        strides = (s // self.x.dtype.itemsize for s in self.x.strides)
+        return (self.device.pointer(self.x), *strides, *self.x.shape[1:])
+
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
         return structure(*self.fields())
-
-    def fields(self) -> tuple[int, ...]:
-        """Return address, strides, lines and k, as in the kernels' view."""
-        strides = (s // self.x.dtype.itemsize for s in self.x.strides)
-        pointer = self.device.pointer(self.x)
-        return (pointer, *strides, *self.x.shape[1:])
 
     def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
         """Return a part of every matrix."""

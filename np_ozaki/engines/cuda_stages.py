@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from np_ozaki._kernels.render import Variant, lent_bits, limit_words
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_accurate import replace_exponents
-from np_ozaki.engines.cuda_lines import Device, Facts, Operands, structure
+from np_ozaki.engines.cuda_lines import (
+    Device,
+    Facts,
+    Operands,
+    result_fields,
+    structure,
+)
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.tiling import choose_cuda_tiles, padded
@@ -433,8 +439,7 @@ class Stages:
         return structure(self.device.pointer(products), *strides)
 
     def _result_struct(self, out: Any) -> NDArray[Any]:
-        strides = (s // 8 for s in out.strides)
-        return structure(self.device.pointer(out), *strides, *out.shape)
+        return structure(*result_fields(self.device, out))
 
     def widen(self, products: Any, wide: Any) -> Any:
         """Add one plane of products to its 64-bit sums."""

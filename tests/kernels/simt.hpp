@@ -222,6 +222,9 @@ static void launch(void (*kernel)(void**), unsigned cluster_size, const unsigned
 
 inline void __syncthreads() { simt::barrier(); }
 
+// The threads of a warp run to as many barriers each, so that one of all serves.
+inline void __syncwarp() { simt::barrier(); }
+
 template <class T>
 T atomicMax(T* address, T value) {
   T old = *address;

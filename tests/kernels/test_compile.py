@@ -33,7 +33,16 @@ RECONSTRUCTIONS = [
     for n in (2, 15, 49)
     for low, check in ((True, False), (False, True), (True, True))
 ]
-OF_MODULI = ("residues", "reduce", "reconstruct")
+TILES = [
+    *RECONSTRUCTIONS,
+    *(
+        Variant(n, "norm", False, with_low=more, with_check=more, **kind)
+        for n in (2, 15, 20)
+        for more in (False, True)
+        for kind in ({"products": 7}, {"symmetric": True})
+    ),
+]
+OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 """Stages that the engine asks for with a variant."""
 
 IN_CLUSTERS = ("lines_in_clusters", "winograd_planes")
@@ -147,6 +156,11 @@ def test_every_kind_of_variant(stage, variant, architecture):
 @pytest.mark.parametrize("variant", RECONSTRUCTIONS)
 def test_every_way_to_reconstruct(variant):
     check("reconstruct", variant, "sm_90a")
+
+
+@pytest.mark.parametrize("variant", TILES)
+def test_every_way_to_reconstruct_tiles(variant):
+    check("reconstruct_tiles", variant, "sm_90a")
 
 
 @pytest.mark.slow

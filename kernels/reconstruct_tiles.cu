@@ -1,0 +1,386 @@
+// Stage reconstruct_tiles: residues of one byte, tile by tile, to C, rounded once.
+//
+// A tile is 128 rows by 256 columns, in two groups of 64 rows.  Of a group and a plane
+// 8 chunks follow each other, 32 columns each, of 128 parts of 16 bytes; see
+// engines/cuda_tiles.py for the entries of a part.  A warp takes a patch at a time, 16
+// rows of a chunk, in 4 steps of 8 parts: every thread has a word of each plane, which
+// is two entries beside each other in each of two rows.
+#include "checksum.cuh"
+#include "limbs.cuh"
+#include "results.cuh"
+
+const int TILE_ROWS = 128;
+const int TILE_COLUMNS = 256;
+const int GROUP_ROWS = 64;
+const int PATCH_ROWS = 16;
+const int PATCH_COLUMNS = 32;
+const int STEPS = 4;           // of a patch
+const int STEP_BYTES = 128;    // of a plane
+const int PLANE_BYTES = 2 * 8 * 128 * 16;
+const int PLANES = NUM_MODULI * PRODUCTS;
+const int STEP_WORDS = PLANES * LANES;
+// Steps that come while one is worked on; in shared memory there is room for one more.
+const int AHEAD = PRODUCTS == 1 ? 3 : 0;
+const int HALVES = PRODUCTS == 1 ? 1 : 2;  // of a result's rows, and of its columns
+const int MIRROR_PITCH = PATCH_ROWS + 2;
+
+// Everything that the kernel is told.
+struct Tiles {
+  const uint8* residues;
+  int64 tile_rows, tile_columns;
+  int64 half_rows, half_columns;  // first of the lower half, and of the right one
+  int64 blocks;                   // of a group of rows
+  Operand a;
+  LineFacts rows;
+  int64 batch_a;
+  Operand b;
+  LineFacts columns;
+  int64 batch_b;
+  Result out, low, remainders;
+  int* flags;
+};
+
+// Exponents of lines, by what they add to the exponent field of a result.  A line that
+// is not finite gets a number that no field comes back from.
+const int FAR_FIELD = 1 << 28;
+const int FIELD_BASE = PRODUCT_BITS + 1022;
+const uint32 LARGEST_FIELD = 2044;
+
+// A group of rows of a tile, by its first entry.
+struct Group {
+  int64 batch, row, column;
+  int index;
+
+  DEVICE Group(const Tiles& x, uint32 block) {
+    uint32 tile = block / 2, tile_columns = (uint32)x.tile_columns;
+    index = block % 2;
+#if SYMMETRIC
+    // Squares of two tiles, on the diagonal and above it, row by row.
+    uint32 squares = tile_columns * (tile_columns + 1) / 2, i = 0;
+    uint32 square = tile / 2 % squares, in_row = tile_columns;
+    batch = tile / 2 / squares;
+    for (; square >= in_row; ++i) square -= in_row--;
+    row = 2 * i + tile % 2;
+    column = i + square;
+#else
+    column = tile % tile_columns;
+    tile /= tile_columns;
+    row = tile % (uint32)x.tile_rows;
+    batch = tile / (uint32)x.tile_rows;
+#endif
+    row = row * TILE_ROWS + index * GROUP_ROWS;
+    column *= TILE_COLUMNS;
+  }
+};
+
+// What belongs to the group in one quarter of C, or in all of it.
+struct Quarter {
+  int64 batch, row, column;
+  int rows, columns;  // that there are, from the first one on
+  int lower, right;   // 1 for the lower half of rows, the right half of columns
+
+  DEVICE Quarter(const Tiles& x, const Group& group, int lower, int right)
+      : batch(group.batch), lower(lower), right(right) {
+    row = group.row + lower * x.half_rows;
+    column = group.column + right * x.half_columns;
+    rows = least(x.out.rows - row, x.half_rows - group.row, GROUP_ROWS);
+    columns = least(x.out.columns - column, x.half_columns - group.column,
+                    TILE_COLUMNS);
+  }
+  static DEVICE int least(int64 inside, int64 of_half, int most) {
+    if (HALVES == 2 && of_half < inside) inside = of_half;
+    return inside < most ? (int)inside : most;
+  }
+};
+
+// ---- Memory ----
+
+// What a thread reads of a step is its own words; how they get to shared memory is the
+// warp's business.
+DEVICE void fetch(const uint8* source, uint32* buffer, int lane) {
+#if MATRIX_UNITS
+  // 16 bytes a thread: four planes at once.
+  uint32 target = (uint32)__cvta_generic_to_shared(buffer) + lane * 16;
+  source += lane / 8 * PLANE_BYTES + lane % 8 * 16;
+#pragma unroll
+  for (int plane = 0; plane < PLANES; plane += 4) {
+    if (plane + 4 <= PLANES || plane + lane / 8 < PLANES)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                       target + plane * STEP_BYTES),
+                   "l"(source + (int64)plane * PLANE_BYTES)
+                   : "memory");
+  }
+#else
+  for (int plane = 0; plane < PLANES; ++plane)
+    buffer[plane * LANES + lane] =
+        *(const uint32*)(source + (int64)plane * PLANE_BYTES + 4 * lane);
+#endif
+}
+
+DEVICE void end_of_step() {
+#if MATRIX_UNITS
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Until all but those ahead have come.
+DEVICE void wait_for_step() {
+#if MATRIX_UNITS
+  asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
+#endif
+  __syncwarp();
+}
+
+// ---- Entries ----
+
+// Two entries beside each other, counted from the quarter's first one.
+struct Pair {
+  int row, column;
+  int fields[2];     // what lines add to the exponent fields
+  uint64* mirror;    // in shared memory
+};
+
+// An entry that is 0, close to P / 2, subnormal, infinite or of a line that is not finite.
+DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, int64 row, int64 column,
+                      uint32* value, bool* negative, int* exponents) {
+  int64 of_a = x.batch_a > 1 ? quarter.batch : 0;
+  int64 of_b = x.batch_b > 1 ? quarter.batch : 0;
+  int64 of_row = of_a * x.out.rows + row, of_column = of_b * x.out.columns + column;
+  *negative = corrected(value, *negative);
+  *exponents = x.rows.exponents[of_row] + x.columns.exponents[of_column];
+  uint64 bits = rounded<LIMB_WORDS>(value, *negative, *exponents + LIMB_PAD);
+  if (magnitude(bits) == INFINITY_BITS) atomicOr(x.flags, OVERFLOW_FLAG);
+  int special = x.rows.special[of_row] | x.columns.special[of_column];
+  if (special & HOLDS_NAN) return NAN_BITS;
+  if (!special) return bits;
+  return special_value(x.a, x.b, of_a, row, of_b, column, bits, x.flags);
+}
+
+DEVICE void put(const Result& result, int64 batch, int64 row, int64 column,
+                uint64 bits) {
+  *result.at(batch, row, column) = bits;
+#if SYMMETRIC
+  *result.at(batch, column, row) = bits;
+#endif
+}
+
+// Sums of residues to results.
+DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
+                   LimbPair* sums, bool negated, const Weights& weights) {
+  take_quotient(sums, negated, weights);
+  uint64 results[2] = {0, 0};
+#pragma unroll
+  for (int entry = 0; entry < 2; ++entry) {
+    bool inside = at.row < quarter.rows && at.column + entry < quarter.columns;
+    int64 row = quarter.row + at.row, column = quarter.column + at.column + entry;
+    uint32 value[LIMB_WORDS];
+    limb_value(sums, entry, value);
+    uint32 sign = value[LIMB_WORDS - 1] & 0x80000000u;
+    bool negative = sign;
+    if (negative) negate_words(value);
+    uint32 top = value[LIMB_WORDS - 1];
+    int zeros = leading_zeros(top);
+    uint32 field = (uint32)(at.fields[entry] - zeros);
+    int exponents = FIELD_BASE - at.fields[entry];
+    if (top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD)
+      results[entry] = rounded_inside<LIMB_WORDS>(value, zeros, field, sign);
+    else if (inside)
+      results[entry] =
+          unusual(x, quarter, row, column, value, &negative, &exponents);
+#if WITH_LOW
+    if (inside)
+      put(x.low, quarter.batch, row, column,
+          is_finite(results[entry])
+              ? left_over<LIMB_WORDS>(value, negative, exponents + LIMB_PAD,
+                                      results[entry])
+              : 0);
+#endif
+#if WITH_CHECK
+    // `value` is shifted to the left.
+    if (inside)
+      put(x.remainders, quarter.batch, row, column,
+          rotated(words_remainder<LIMB_WORDS>(value, negative),
+                  (PRIME_BITS - LIMB_PAD % PRIME_BITS) % PRIME_BITS));
+#endif
+  }
+  if (at.row >= quarter.rows || at.column >= quarter.columns) return;
+  uint64* target = x.out.at(quarter.batch, quarter.row, quarter.column) +
+                   at.row * x.out.row_stride + at.column * x.out.column_stride;
+  bool both = at.column + 1 < quarter.columns;
+  if (both && x.out.column_stride == 1 && (uint64)target % 16 == 0) {
+    store_pair(target, results[0], results[1]);
+  } else {
+    target[0] = results[0];
+    if (both) target[x.out.column_stride] = results[1];
+  }
+#if SYMMETRIC
+  at.mirror[0] = results[0];
+  at.mirror[MIRROR_PITCH] = results[1];
+#endif
+}
+
+// ---- Steps ----
+
+// What a warp and a thread of it have in shared memory.
+struct Room {
+  const int* row_fields;
+  const int* column_fields;
+  uint64* mirror;
+};
+
+DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int column) {
+  Pair at;
+  at.row = row;
+  at.column = column;
+  int field = room.row_fields[quarter.lower * GROUP_ROWS + row];
+  const int* fields = room.column_fields + quarter.right * TILE_COLUMNS + column;
+#pragma unroll
+  for (int entry = 0; entry < 2; ++entry) at.fields[entry] = field + fields[entry];
+  at.mirror = room.mirror + column % PATCH_COLUMNS * MIRROR_PITCH + row % PATCH_ROWS;
+  return at;
+}
+
+// Adds residues of product `q`, or takes them away: the residues -1 - r.
+DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32 half,
+                        bool negated, const Weights& weights, LimbPair* to) {
+  uint32 bytes[2 * BYTE_WORDS];
+  entry_bytes(words + q * LANES, PRODUCTS * LANES, half, negated ? 0xffffffffu : 0,
+              bytes);
+  add_residues(from, bytes, weights, to);
+}
+
+// The two entries of one half of a thread's words, in every quarter of C; `row` and
+// `column` are the first one's.
+DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room,
+                            int row, int column, const uint32* words, uint32 half,
+                            const LimbPair* bias, const Weights& weights) {
+  auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
+    Quarter quarter(x, group, lower, right);
+    finish(x, quarter, pair_at(room, quarter, row, column), sums, negated, weights);
+  };
+  LimbPair sums[SUM_PAIRS];
+#if PRODUCTS == 1
+  add_product(bias, words, 0, half, false, weights, sums);
+  write(0, 0, sums, false);
+#else
+  // Products P1 to P7 of a level of Strassen's algorithm as Winograd has it.
+  LimbPair base[SUM_PAIRS];
+  add_product(bias, words, 0, half, false, weights, base);
+  add_product(base, words, 1, half, false, weights, sums);
+  write(0, 0, sums, false);  // P1 + P2
+  add_product(base, words, 5, half, false, weights, base);
+  add_product(base, words, 4, half, false, weights, sums);
+  add_product(sums, words, 2, half, false, weights, sums);
+  write(0, 1, sums, false);  // P1 + P6 + P5 + P3
+  add_product(base, words, 6, half, false, weights, base);
+  add_product(base, words, 4, half, false, weights, sums);
+  write(1, 1, sums, false);  // P1 + P6 + P7 + P5
+  add_product(base, words, 3, half, true, weights, base);
+  write(1, 0, base, true);   // P1 + P6 + P7 - P4
+#endif
+}
+
+#if SYMMETRIC
+// A patch that lies in shared memory by columns, as rows of the lower triangle.
+DEVICE void write_mirrored(const Tiles& x, int64 batch, int64 row, int64 column,
+                           const uint64* mirror, int lane) {
+  int64 i = row + lane % PATCH_ROWS;
+  for (int c = lane / PATCH_ROWS; c < PATCH_COLUMNS; c += LANES / PATCH_ROWS) {
+    if (i < x.out.rows && column + c < x.out.columns)
+      *x.out.at(batch, column + c, i) = mirror[c * MIRROR_PITCH + lane % PATCH_ROWS];
+  }
+}
+#endif
+
+// Fields of all lines that the group meets.
+DEVICE void line_fields(const LineFacts& facts, int64 count, int64 batch, int64 first,
+                        int64 half, int lines, int base, int* fields) {
+  for (int i = threadIdx.x; i < HALVES * lines; i += blockDim.x) {
+    int64 line = first + i % lines + i / lines * half, fact = batch * count + line;
+    fields[i] = line >= count          ? 0
+                : facts.special[fact] ? FAR_FIELD
+                                      : base - facts.exponents[fact];
+  }
+}
+
+KERNEL void reconstruct_tiles(Tiles x) {
+  DYNAMIC_SHARED(uint32, shared);
+  __shared__ int row_fields[HALVES * GROUP_ROWS];
+  __shared__ int column_fields[HALVES * TILE_COLUMNS];
+  uint32 blocks = (uint32)x.blocks;
+  Group group(x, blockIdx.x / blocks);
+  // No other quarter has more entries than the first one.
+  Quarter most(x, group, 0, 0);
+  if (most.rows <= 0 || most.columns <= 0) return;
+  line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
+              x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
+  line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
+              x.half_columns, TILE_COLUMNS, 0, column_fields);
+  __syncthreads();
+
+  int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+  int warps = blockDim.x / LANES;
+  Weights weights(lane);
+  LimbPair bias[SUM_PAIRS];
+#pragma unroll
+  for (int pair = 0; pair < SUM_PAIRS; ++pair) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bias[pair].sums[i] = LIMB_BIAS;
+  }
+  uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
+  uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
+  Room room = {row_fields, column_fields,
+               mirrors + warp * PATCH_COLUMNS * MIRROR_PITCH};
+
+  // The patches that hold entries, in the order of memory.
+  int high = (most.rows + PATCH_ROWS - 1) / PATCH_ROWS;
+  int patches = high * ((most.columns + PATCH_COLUMNS - 1) / PATCH_COLUMNS);
+  int stride = warps * blocks, next = blockIdx.x % blocks * warps + warp;
+  const uint8* residues =
+      x.residues + (blockIdx.x / blocks / 2 * (int64)PLANES * 2 + group.index) *
+                       (PLANE_BYTES / 2);
+  int next_row, next_column;
+  const uint8* next_source;
+  auto look = [&] {
+    int chunk = (uint32)next / (uint32)high, part = next - chunk * high;
+    next_row = part * PATCH_ROWS;
+    next_column = chunk * PATCH_COLUMNS;
+    next_source = residues + (chunk * (GROUP_ROWS / PATCH_ROWS) + part) *
+                                 (STEPS * STEP_BYTES);
+  };
+  look();
+  if (next >= patches) return;
+  for (int step = 0; step < AHEAD; ++step) {
+    fetch(next_source + step * STEP_BYTES, buffers + step * STEP_WORDS, lane);
+    end_of_step();
+  }
+  while (next < patches) {
+    int first_row = next_row, first_column = next_column;
+    int row = first_row + lane / 16;
+    int column = first_column + lane % 4 * 8 + lane / 4 % 4 * 2;
+    const uint8* source = next_source + AHEAD * STEP_BYTES;
+    next += stride;
+    look();
+#pragma unroll 1
+    for (int step = 0; step < STEPS; ++step) {
+      bool later = step + AHEAD >= STEPS;
+      if (later && step + AHEAD == STEPS) source = next_source;
+      if (!later || next < patches)
+        fetch(source, buffers + (step + AHEAD) % (AHEAD + 1) * STEP_WORDS, lane);
+      end_of_step();
+      source += STEP_BYTES;
+      wait_for_step();
+      const uint32* words = buffers + step % (AHEAD + 1) * STEP_WORDS + lane;
+#pragma unroll 1
+      for (uint32 half = 0; half < 2; ++half)
+        entries_of_half(x, group, room, row + 2 * step + 8 * (int)half, column, words,
+                        half, bias, weights);
+      __syncwarp();  // the buffer is free
+    }
+#if SYMMETRIC
+    write_mirrored(x, group.batch, group.row + first_row, group.column + first_column,
+                   room.mirror, lane);
+    __syncwarp();
+#endif
+  }
+}

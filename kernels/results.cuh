@@ -1,0 +1,46 @@
+// Where a stage writes C, and what entries of lines that are not finite are.
+#pragma once
+#include "lines.cuh"
+
+struct Result {
+  uint64* data;
+  int64 batch_stride, row_stride, column_stride;
+  int64 batch, rows, columns;
+
+  DEVICE uint64* at(int64 h, int64 i, int64 j) const {
+    return data + h * batch_stride + i * row_stride + j * column_stride;
+  }
+};
+
+// Two neighbours in memory at once, from a multiple of 16 bytes on.
+DEVICE void store_pair(uint64* target, uint64 first, uint64 second) {
+#ifdef __CUDA_ARCH__
+  *(ulonglong2*)target = make_ulonglong2(first, second);
+#else
+  target[0] = first;
+  target[1] = second;
+#endif
+}
+
+const int OVERFLOW_FLAG = 1;
+const int INVALID_FLAG = 2;
+
+// An entry whose row of A or column of B is not finite: what IEEE arithmetic gives for
+// its k products in any order; `finite` where no product is NaN or infinite.
+DEVICE uint64 special_value(Operand a, Operand b, int64 batch_a, int64 row,
+                            int64 batch_b, int64 column, uint64 finite, int* flags) {
+  bool plus = false, minus = false;
+  for (int64 h = 0; h < a.k && !(plus && minus); ++h) {
+    uint64 x = a.at(batch_a, row, h), y = b.at(batch_b, column, h);
+    if (is_finite(x) && is_finite(y)) continue;
+    if (!magnitude(x) || !magnitude(y)) plus = minus = true;  // Inf 0
+    else if ((x ^ y) >> 63) minus = true;
+    else plus = true;
+  }
+  if (plus && minus) {
+    atomicOr(flags, INVALID_FLAG);
+    return NAN_BITS;
+  }
+  if (plus) return INFINITY_BITS;
+  return minus ? 1ull << 63 | INFINITY_BITS : finite;
+}

@@ -1,0 +1,213 @@
+"""Residues of one byte in the order of matrix units' accumulators, and C from them.
+
+A tile is 128 rows by 256 columns of one matrix of the batch.  Of tile T, plane l
+(modulus) times products plus q (product), the residue of
+
+    row     64 g + 16 (t // 32) + t % 32 // 4 + 8 (b // 2 % 2)
+    column  32 c + 8 (b // 4) + 2 (t % 4) + b % 2
+
+lies at byte ((((T planes + plane) 2 + g) 8 + c) 128 + t) 16 + b: group of rows g, chunk
+of columns c, thread t, byte b.  T counts tiles of a batch's matrices row by row.  With
+seven products they are those of matrices of half the size, as a level of Strassen's
+algorithm multiplies them in Winograd's form.  Of a symmetric result only squares of two
+tiles on the diagonal and above it are there, row by row, the upper tile first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from np_ozaki._kernels.render import Variant
+from np_ozaki.engines.cuda_lines import Facts, Operands, result_fields, structure
+from np_ozaki.tiling import padded
+
+if TYPE_CHECKING:
+    from np_ozaki.engines.cuda_stages import Stages
+
+__all__ = ["TileShape", "reconstruct_tiles", "residue_tiles_bytes", "tile_shape"]
+
+_ROWS, _COLUMNS = 128, 256
+_PLANE_BYTES = _ROWS * _COLUMNS
+_GROUPS = 2
+_PATCHES = 32
+"""Parts of a group that a warp takes at a time."""
+
+_LANES = 32
+_MOST_WARPS = 8
+_STEP_BYTES = 128
+_STEPS_IN_MEMORY = {1: 4, 7: 1}
+"""Steps of a warp in shared memory, by products."""
+
+_MIRROR_BYTES = 32 * (16 + 2) * 8
+_ENOUGH_BLOCKS = 1024
+
+
+class TileShape(NamedTuple):
+    """How a result is cut to tiles.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Of the matrices that are cut: all of C, or its upper left quarter.
+    tile_rows, tile_columns : int
+        Tiles down and across.
+    tiles : int
+        Tiles of one matrix.
+    """
+
+    rows: int
+    columns: int
+    tile_rows: int
+    tile_columns: int
+    tiles: int
+
+
+def tile_shape(
+    m: int, n: int, products: int = 1, *, symmetric: bool = False
+) -> TileShape:
+    """Return how a result is cut to tiles.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows and columns of C.
+    products : int, optional
+        1, or 7 of matrices of half the size.
+    symmetric : bool, optional
+        Whether tiles lie on and above the diagonal only; m = n, and one product.
+
+    Returns
+    -------
+    TileShape
+        Halves are padded as operands are.
+    """
+    rows, columns = m, n
+    if products != 1:
+        rows, columns = (padded(-(-size // 2)) for size in (m, n))
+    down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
+    tiles = across * (across + 1) if symmetric else down * across
+    return TileShape(rows, columns, down, across, tiles)
+
+
+def residue_tiles_bytes(
+    batch: int,
+    m: int,
+    n: int,
+    num_moduli: int,
+    products: int = 1,
+    *,
+    symmetric: bool = False,
+) -> int:
+    """Return the size of the residues of a product.
+
+    Parameters
+    ----------
+    batch, m, n : int
+        Shape of C.
+    num_moduli : int
+        N, 2 to 49.
+    products : int, optional
+        1 or 7.
+    symmetric : bool, optional
+        As for `tile_shape`.
+
+    Returns
+    -------
+    int
+        Bytes.
+    """
+    tiles = tile_shape(m, n, products, symmetric=symmetric).tiles
+    return batch * tiles * num_moduli * products * _PLANE_BYTES
+
+
+def reconstruct_tiles(
+    stages: Stages,
+    residues: Any,
+    left: Operands,
+    right: Operands,
+    facts: tuple[Facts, Facts],
+    variant: Variant,
+    out: Any,
+    flags: Any,
+    low: Any = None,
+    remainders: Any = None,
+    products: int = 1,
+    *,
+    symmetric: bool = False,
+) -> None:
+    """Write C, rounded once, to `out`; NaN and Inf where IEEE products have them.
+
+    Parameters
+    ----------
+    stages : Stages
+        Where the kernel is queued.
+    residues : device array of uint8
+        `residue_tiles_bytes` of them, from a multiple of 16 bytes on.  Residues are
+        of any kind that fits int8; those of entries outside are not looked at.
+    left, right : Operands
+        Lines of A and of B, for NaN and Inf.
+    facts : tuple of Facts
+        Exponents of both.
+    variant : Variant
+        Of the product.
+    out : (batch, m, n) device array of float64
+        Any strides.
+    flags : (1,) device array of int32
+        Overflow and invalid are joined to it.
+    low : (batch, m, n) device array of float64, optional
+        Takes what the one rounding left; 0 where `out` is not finite.
+    remainders : (batch, m, n) device array of uint64, optional
+        Takes C' modulo the prime of `checksum`.
+    products : int, optional
+        1, or 7 of matrices of half the size.
+    symmetric : bool, optional
+        Whether there are residues on and above the diagonal only, for C = A A^T.
+    """
+    stages.device.mark("reconstruct")
+    device, (batch, m, n) = stages.device, out.shape
+    shape = tile_shape(m, n, products, symmetric=symmetric)
+    groups = _GROUPS * batch * shape.tiles
+    if not groups:
+        return
+    planes = variant.num_moduli * products
+    bytes_a_warp = _STEPS_IN_MEMORY[products] * planes * _STEP_BYTES
+    if symmetric:
+        bytes_a_warp += _MIRROR_BYTES
+    warps = max(1, min(_MOST_WARPS, device.shared_bytes() // bytes_a_warp))
+    blocks = min(_PATCHES // warps, -(-_ENOUGH_BLOCKS // groups))
+    results = (out, *(out if x is None else x for x in (low, remainders)))
+    tiles = structure(
+        device.pointer(residues),
+        shape.tile_rows,
+        shape.tile_columns,
+        shape.rows,
+        shape.columns,
+        blocks,
+        *left.fields(),
+        *facts[0].fields(device),
+        left.x.shape[0],
+        *right.fields(),
+        *facts[1].fields(device),
+        right.x.shape[0],
+        *(field for x in results for field in result_fields(device, x)),
+        device.pointer(flags),
+    )
+    # What else a variant tells is no matter here, and would have more texts compiled.
+    variant = Variant(
+        variant.num_moduli,
+        "norm",
+        cut_plane=False,
+        with_low=low is not None,
+        with_check=remainders is not None,
+        products=products,
+        symmetric=symmetric,
+    )
+    device.launch(
+        "reconstruct_tiles",
+        variant,
+        "reconstruct_tiles",
+        (blocks * groups,),
+        _LANES * warps,
+        (tiles,),
+        shared=warps * bytes_a_warp,
+    )
