@@ -25,6 +25,7 @@ __all__ = [
     "cluster_shape",
     "facts_and_planes",
     "facts_only",
+    "has_winograd",
     "winograd_planes",
 ]
 
@@ -293,6 +294,22 @@ def _how_copied(stages: Stages, operand: Operands) -> int:
 
 
 # ---- Winograd's sums of quadrants ----
+
+
+def has_winograd(scheme: Scheme) -> bool:
+    """Return whether `winograd_planes` makes planes for a scheme.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Of a product.
+
+    Returns
+    -------
+    bool
+        Where scaled integers are short enough that sums of four fit 64 bits.
+    """
+    return not scheme.shift and not is_wide(scheme.num_moduli, scheme.scaling)
 
 
 def winograd_planes(

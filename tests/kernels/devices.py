@@ -25,9 +25,11 @@ class Place:
 
     Attributes
     ----------
-    engine, unfused : CudaEngine
+    engine, unfused, other : CudaEngine
         The second has no shared memory for whole lines, so that exponents and residues
-        are stages of their own; its arrays hold garbage at first.
+        are stages of their own, and int32 products; its arrays hold garbage at first.
+        The third is that of a GPU with residue tiles where the first is not, and the
+        other way round.
     own, host : callable
         A copy of a host array, C-contiguous, and the way back.
     side, inner : int
@@ -36,15 +38,21 @@ class Place:
 
     engine: CudaEngine
     unfused: CudaEngine
+    other: CudaEngine
     own: Change
     host: Change
     side: int
     inner: int
     name: str = field(default="")
 
-    def engines(self) -> tuple[CudaEngine, CudaEngine]:
-        """Return both ways to the residues."""
-        return self.engine, self.unfused
+    def engines(self) -> tuple[CudaEngine, CudaEngine, CudaEngine]:
+        """Return every way to a product."""
+        return self.engine, self.unfused, self.other
+
+    @property
+    def hopper(self) -> CudaEngine:
+        """The engine that makes residue tiles, if there is one."""
+        return next(x for x in self.engines() if x.device.has_tiles())
 
 
 def simulated() -> Place:
@@ -52,12 +60,13 @@ def simulated() -> Place:
     from host_device import HostDevice
 
     device = HostDevice()
-    # Both know each other's arrays.
-    other = HostDevice(shared=0)
-    other._roots = device._roots
+    # All know each other's arrays.
+    unfused, hopper = HostDevice(shared=0), HostDevice(shared=1 << 17, hopper=True)
+    unfused._roots = hopper._roots = device._roots
     return Place(
         CudaEngine(device),
-        CudaEngine(other),
+        CudaEngine(unfused),
+        CudaEngine(hopper),
         lambda x: device.own(np.ascontiguousarray(x)),
         np.array,
         side=6,
@@ -73,7 +82,16 @@ def on_gpu() -> Place:
     from np_ozaki.engines.choice import cuda_engine
     from np_ozaki.engines.cuda_device import CupyDevice
 
-    class Unfused(CupyDevice):
+    class Older(CupyDevice):
+        """What any GPU has."""
+
+        def has_clusters(self) -> bool:
+            return False
+
+        def has_tiles(self) -> bool:
+            return False
+
+    class Unfused(Older):
         """No shared memory for whole lines, and poison in new arrays."""
 
         def shared_bytes(self) -> int:
@@ -87,6 +105,7 @@ def on_gpu() -> Place:
     return Place(
         cuda_engine(),
         CudaEngine(Unfused()),
+        CudaEngine(Older()),
         lambda x: cupy.asarray(np.ascontiguousarray(x)),
         cupy.asnumpy,
         side=150,

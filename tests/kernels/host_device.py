@@ -12,14 +12,20 @@ from typing import Any
 
 import numpy as np
 import simt
+from tile_layout import tiles_of
+
+from np_ozaki.numerics.moduli import MODULI
 
 
 class HostDevice:
     """`np_ozaki.engines.cuda.Device` on NumPy."""
 
-    def __init__(self, workspace: int = 1 << 30, shared: int = 1 << 16) -> None:
+    def __init__(
+        self, workspace: int = 1 << 30, shared: int = 1 << 16, *, hopper: bool = False
+    ) -> None:
         self._workspace = workspace
         self._shared = shared
+        self._hopper = hopper
         self._roots: dict[int, np.ndarray] = {}
         self.launched: list[str] = []
         self.largest_array: int | None = None
@@ -94,6 +100,31 @@ class HostDevice:
         total = product + out if accumulate else product
         half = 1 << (self.accumulator_bits - 1)
         out[...] = (total + half) % (2 * half) - half  # wraps, as the matrix units do
+
+    def has_clusters(self) -> bool:
+        return self._hopper
+
+    def has_tiles(self) -> bool:
+        return self._hopper
+
+    def residue_tiles(
+        self, left, right, tiles, lower, shape, num_planes, products, *, symmetric=False
+    ) -> None:
+        """Do what the kernel does, by NumPy."""
+        self.launched.append("residue_tiles")
+        batch, m, n = shape
+        sums = np.matmul(
+            left.astype(np.float64), right.astype(np.float64).swapaxes(2, 3)
+        ).astype(np.int64)
+        sums = np.broadcast_to(sums, (sums.shape[0], batch, *sums.shape[2:]))
+        sums = sums[:, :, :m, :n]
+        moduli = np.array(MODULI)[np.arange(num_planes) // products]
+        p = moduli.reshape(-1, 1, 1, 1)
+        residues = ((sums[:num_planes] + p // 2) % p - p // 2).astype(np.int8)
+        if num_planes:
+            tiles[...] = tiles_of(residues, symmetric)
+        if lower is not None:
+            lower[...] = sums[-1]
 
     def fetch(self, x: np.ndarray) -> np.ndarray:
         return np.array(x)
