@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any
 
 from np_ozaki.cli import chart
-from np_ozaki.cli.contest import LEAST_SECONDS, Contest
+from np_ozaki.cli.contest import LEAST_SECONDS, LOADED_SECONDS, Contest
 from np_ozaki.cli.machine import gpu_state, machine
 from np_ozaki.cli.operands import PHI, SEED, Size
 from np_ozaki.cli.options import Subparsers, writable
 from np_ozaki.cli.output import may_go_unread
 from np_ozaki.cli.places import Place, default_engine, open_place
+from np_ozaki.cli.sampler import Sampler
 from np_ozaki.cli.scoreboard import footer, header, problems, table
 from np_ozaki.cli.table import as_json
 from np_ozaki.config import EngineName, Precision, config
@@ -33,14 +35,16 @@ _CPU_SIZES = (256, 512, 1024, 2048)
 _GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
 _MODULI: tuple[Precision, ...] = (14, 15, "auto")
 _REPEATS = 7
+_NO_SAMPLES = "clock and power under load are unknown: nvidia-smi does not answer"
 
 _DESCRIPTION = """\
 Time products of random matrices, np_ozaki and native side by side: on the GPU if
 there is one, with all data there (against cuBLAS, and cuBLAS's own FP64 emulation if
 it has one), else on the CPU (against NumPy with its BLAS).
 
-All take turns on the same data.  np_ozaki is timed only after its bits have been
-compared with the contract's.  Ctrl-C reports what has been measured so far.
+All take turns on the same data, or with --load each is measured right after it has
+multiplied for so long.  np_ozaki is timed only after its bits have been compared with
+the contract's.  Ctrl-C reports what has been measured so far.
 
 Exit status: 0; 1 if somebody multiplied wrongly or failed; 2 if the command line cannot
 be used; 130 after Ctrl-C.
@@ -91,6 +95,19 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         default=_REPEATS,
         metavar="R",
         help=f"measurements of each ({_REPEATS})",
+    )
+    parser.add_argument(
+        "--load",
+        type=_load,
+        default=0.0,
+        metavar="SECONDS",
+        help="let each multiply for so long without a pause, then take all its repeats "
+        "at once, with clock and power of a GPU (0: all take turns)",
+    )
+    parser.add_argument(
+        "--syrk",
+        action="store_true",
+        help="time np_ozaki's A @ A.T, too, where M = N",
     )
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE, too")
     parser.add_argument(
@@ -170,6 +187,16 @@ def _repeats(text: str) -> int:
     return int(text)
 
 
+def _load(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise _refuse(text, "must be a number of seconds, at least 0", "try 10")
+    return seconds
+
+
 # The command ----------------------------------------------------------------------
 
 
@@ -191,7 +218,12 @@ def _command(arguments: argparse.Namespace) -> int:
         return 2
     default = _CPU_SIZES if "cpu" in engines else _GPU_SIZES
     sizes = arguments.sizes or tuple(Size(n, n, n) for n in default)
-    contests = [Contest(size, places, arguments.moduli) for size in sizes]
+    contests = [
+        Contest(
+            size, places, arguments.moduli, load=arguments.load, syrk=arguments.syrk
+        )
+        for size in sizes
+    ]
     report = _new_report(arguments, places, sizes)
     print(header(report), flush=True)
     try:
@@ -235,9 +267,13 @@ def _new_report(
             "engines": [place.engine for place in places],
             "dtype": arguments.dtype,
             "repeats": arguments.repeats,
+            "load_s": arguments.load,
+            "syrk": arguments.syrk,
             "phi": PHI,
             "seed": SEED,
-            "least_seconds_a_repeat": LEAST_SECONDS,
+            "least_seconds_a_repeat": (
+                LOADED_SECONDS if arguments.load else LEAST_SECONDS
+            ),
         },
         "machine": machine(),
         "places": {},
@@ -281,7 +317,7 @@ def _bench(
                 bar.update(rounds * len(contest.runners))
                 continue
             try:
-                _race(contest, arguments.repeats, bar)
+                _race(report, contest, arguments.repeats, bar)
             finally:
                 contest.finish()
                 _add(report, contest, bar)
@@ -297,16 +333,40 @@ def _prepared(contest: Contest) -> str | None:
     return None
 
 
-def _race(contest: Contest, repeats: int, bar: Any) -> None:
+def _race(report: dict[str, Any], contest: Contest, repeats: int, bar: Any) -> None:
     for runner in contest.runners:
         contest.qualify(runner)
         bar.update()
+    if contest.load:
+        _race_under_load(report, contest, repeats, bar)
+    else:
+        _race_in_turns(contest, repeats, bar)
+    for runner in contest.runners:
+        contest.time_calls(runner)
+
+
+def _race_in_turns(contest: Contest, repeats: int, bar: Any) -> None:
     for _ in range(repeats):
         for runner in contest.runners:
             contest.measure(runner)
             bar.update()
     for runner in contest.runners:
         contest.look_at_stages(runner)
+
+
+def _race_under_load(
+    report: dict[str, Any], contest: Contest, repeats: int, bar: Any
+) -> None:
+    facts = {name: place["facts"] for name, place in report["places"].items()}
+    with Sampler(_bus_id(report)) as sampler:
+        unknown = any(facts.values()) and not sampler.answers
+        if unknown and _NO_SAMPLES not in report["notes"]:
+            report["notes"].append(_NO_SAMPLES)
+        for runner in contest.runners:
+            on_gpu = facts[runner.place.engine].get("pci_bus_id") is not None
+            contest.measure_under_load(runner, repeats, sampler if on_gpu else None)
+            contest.look_at_stages(runner)  # while it is as warm
+            bar.update(repeats)
 
 
 def _add(report: dict[str, Any], contest: Contest, bar: Any) -> None:

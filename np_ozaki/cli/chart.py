@@ -105,7 +105,9 @@ def draw(report: dict[str, Any], path: str) -> bool:
 def _title(report: dict[str, Any]) -> str:
     names = [place["facts"].get("gpu") for place in report["places"].values()]
     known = [name for name in names if name]
-    return ", ".join(known) if known else str(report["machine"]["processor"])
+    title = ", ".join(known) if known else str(report["machine"]["processor"])
+    load = report["command"]["load_s"]
+    return f"{title}, each after {load:g} s of load" if load else title
 
 
 def _side(size: dict[str, Any]) -> float:

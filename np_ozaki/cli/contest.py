@@ -1,4 +1,7 @@
-"""One size of `bench`: who multiplies right may race, in turns, on the same data."""
+"""One size of `bench`: who multiplies right may race on the same data.
+
+In turns; or one after the other, each right after it has multiplied for long.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import functools
 import math
 import statistics
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +19,25 @@ import numpy as np
 
 from np_ozaki.cli.operands import Operands, Size
 from np_ozaki.cli.places import Place, host_free_bytes
+from np_ozaki.cli.sampler import GpuUse, Sampler
 from np_ozaki.config import Precision
 from np_ozaki.functions import matmul
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
-__all__ = ["LEAST_SECONDS", "Contest", "Runner"]
+__all__ = ["LEAST_SECONDS", "LOADED_SECONDS", "Contest", "Runner"]
 
 LEAST_SECONDS = 0.01
 """A repeat calls a short product as often as this takes."""
 
+LOADED_SECONDS = 0.1
+"""The same under load: clock and power are sampled meanwhile."""
+
 _MOST_CALLS = 1000
+_MOST_LOADED_CALLS = 10_000
+_LONGEST_CALL_FLOPS = 2 * 2048**3
+"""The largest product whose single calls are timed on the host's clock."""
+
 _STAGE_RUNS = 3
 _SCRATCH_BYTES = 1 << 30
 
@@ -47,6 +59,8 @@ class Runner:
         One of the place's; None for np_ozaki.
     precision : "auto", int or None
         Of np_ozaki.
+    symmetric : bool
+        Whether it multiplies A by its transpose instead of B.
     state : str
         "waiting", "measured", "unavailable", "wrong" or "failed".
     reason : str or None
@@ -61,12 +75,17 @@ class Runner:
         Of one product, for each repeat.
     stages_ms : dict of str to float, or None
         Of np_ozaki's stages.
+    gpu : GpuUse or None
+        Clock and power during the repeats, under load.
+    call_us : tuple of float, or None
+        Microseconds until a call returns, and until its result is there.
     """
 
     name: str
     place: Place
     way: str | None = None
     precision: Precision | None = None
+    symmetric: bool = False
     state: str = "waiting"
     reason: str | None = None
     info: CallInfo | None = None
@@ -74,6 +93,13 @@ class Runner:
     calls: int = 1
     seconds: list[float] = field(default_factory=list)
     stages_ms: dict[str, float] | None = None
+    gpu: GpuUse | None = None
+    call_us: tuple[float, float] | None = None
+
+    @property
+    def races(self) -> bool:
+        """Whether it has not left."""
+        return self.state in {"waiting", "measured"}
 
     def leave(self, state: str, reason: str) -> None:
         """Take no further part.
@@ -119,16 +145,30 @@ class Contest:
         Where.
     moduli : sequence of "auto" or int
         Precisions of np_ozaki.
+    load : float, optional
+        Seconds that each multiplies right before its repeats; 0 to take turns.
+    syrk : bool, optional
+        Whether np_ozaki takes part with A times its transpose, too.
     """
 
     def __init__(
-        self, size: Size, places: Sequence[Place], moduli: Sequence[Precision]
+        self,
+        size: Size,
+        places: Sequence[Place],
+        moduli: Sequence[Precision],
+        *,
+        load: float = 0.0,
+        syrk: bool = False,
     ) -> None:
         self.size = size
         self.places = places
+        self.load = load
         self.runners = [
             runner for place in places for runner in _runners(place, moduli)
         ]
+        if syrk:
+            for place in places:
+                self.runners += _symmetric_runners(place, moduli, size)
         self._operands: Operands | None = None
         self._entries = 0
         self._arrays: dict[str, tuple[Any, Any, Any]] = {}
@@ -142,6 +182,8 @@ class Contest:
             Bytes that it takes and that there are.
         """
         operands = self.size.operand_bytes
+        if any(runner.symmetric and runner.races for runner in self.runners):
+            operands += self.size.left_bytes  # A transposed, to compare with
         arrays = operands + 2 * self.size.result_bytes
         room = min(_SCRATCH_BYTES, arrays)
         needs = [("the host", operands + room, host_free_bytes())]
@@ -191,26 +233,22 @@ class Contest:
                 runner.leave(*problem)
                 return
             once = min(runner.place.seconds(function, 1) for _ in range(2))
-            wanted = math.ceil(LEAST_SECONDS / max(once, 1e-9))
-            runner.calls = max(1, min(_MOST_CALLS, wanted))
+            least = LOADED_SECONDS if self.load else LEAST_SECONDS
+            most = _MOST_LOADED_CALLS if self.load else _MOST_CALLS
+            wanted = math.ceil(least / max(once, 1e-9))
+            runner.calls = max(1, min(most, wanted))
 
     def _product(self, runner: Runner) -> Callable[..., Any]:
         """Return what multiplies, into the same array for all of a place."""
         a, b, out = self._arrays[runner.place.engine]
         if runner.way is not None:
             return functools.partial(runner.place.multiply, runner.way, a, b, out)
-        return functools.partial(
-            matmul,
-            a,
-            b,
-            out,
-            precision=runner.precision,
-            engine=runner.place.engine,
-            scaling="norm",
-        )
+        return _ours(runner, a, a.T if runner.symmetric else b, out)
 
     def _inspect(self, runner: Runner, operands: Operands) -> tuple[str, str] | None:
         """Note the error of a result; return (state, reason) if it must not race."""
+        if runner.symmetric:
+            return self._inspect_symmetric(runner, operands)
         place = runner.place
         out = self._arrays[place.engine][2]
         sampled = operands.sampled(place.rows(out, operands.rows))
@@ -219,8 +257,7 @@ class Contest:
             return self._inspect_other(runner, out)
         info = runner.info
         if info is None or info.num_moduli is None or info.engine != place.engine:
-            reason = "unknown" if info is None else info.fallback
-            return "unavailable", f"the product was not {place.engine}'s: {reason}"
+            return _not_ours(runner)
         try:
             operands.check_sampled(sampled, info.num_moduli)
             if operands.small and place.engine != "cpu":
@@ -228,6 +265,29 @@ class Contest:
                 operands.check_whole(whole, info.num_moduli)
         except AssertionError as error:
             return "wrong", f"not the contract's bits: {error}"
+        return None
+
+    def _inspect_symmetric(
+        self, runner: Runner, operands: Operands
+    ) -> tuple[str, str] | None:
+        """Compare A times its transpose with the engine's plain product of a copy."""
+        place, info = runner.place, runner.info
+        if info is None or info.num_moduli is None or info.engine != place.engine:
+            return _not_ours(runner)
+        plain = next(
+            other
+            for other in self.runners
+            if other.place is place
+            and other.way is None
+            and other.precision == runner.precision
+        )
+        if not plain.races:
+            return "unavailable", f"{plain.name}, to compare with, is {plain.state}"
+        a, _, out = self._arrays[place.engine]
+        other = place.empty(out.shape)
+        _ours(runner, a, place.put(operands.a.T.copy()), other)()
+        if not place.same_bits(out, other):
+            return "wrong", "not the bits of the product of A and a copy of A.T"
         return None
 
     def _inspect_other(self, runner: Runner, out: Any) -> tuple[str, str] | None:
@@ -256,12 +316,54 @@ class Contest:
         runner : Runner
             Does nothing if it has left.
         """
-        if runner.state not in {"waiting", "measured"}:
+        if not runner.races:
             return
         with runner.attempt():
             seconds = runner.place.seconds(self._product(runner), runner.calls)
             runner.seconds.append(seconds)
             runner.state = "measured"
+
+    def measure_under_load(
+        self, runner: Runner, repeats: int, sampler: Sampler | None = None
+    ) -> None:
+        """Let it multiply for the time of the load, and take all repeats at once.
+
+        Parameters
+        ----------
+        runner : Runner
+            Does nothing if it has left.
+        repeats : int
+            At least 1.
+        sampler : Sampler, optional
+            Of the runner's GPU.
+        """
+        if not runner.races:
+            return
+        with runner.attempt():
+            laps = runner.place.laps(
+                self._product(runner), runner.calls, repeats, self.load
+            )
+            end = time.perf_counter()
+            runner.seconds += laps
+            runner.state = "measured"
+            if sampler is not None and sampler.answers:
+                runner.gpu = sampler.use(end - runner.calls * sum(laps), end)
+
+    def time_calls(self, runner: Runner) -> None:
+        """Find out what a single call takes on the host's clock.
+
+        Parameters
+        ----------
+        runner : Runner
+            Does nothing for others than np_ozaki and native, and for large products.
+        """
+        size = self.size
+        if runner.state != "measured" or runner.way not in {None, runner.place.native}:
+            return
+        if flops(size.m, size.n, size.k) > _LONGEST_CALL_FLOPS:
+            return
+        with runner.attempt():
+            runner.call_us = runner.place.call_us(self._product(runner))
 
     def look_at_stages(self, runner: Runner) -> None:
         """Find out what np_ozaki's stages take; medians of a few products.
@@ -312,13 +414,15 @@ class Contest:
         }
 
     def _row(self, runner: Runner) -> dict[str, Any]:
-        info = runner.info
+        info, gpu = runner.info, runner.gpu
+        host_us, wall_us = runner.call_us or (None, None)
         row: dict[str, Any] = {
             "contestant": runner.name,
             "place": runner.place.engine,
             "native": runner.way == runner.place.native,
             "ours": runner.way is None,
             "precision": runner.precision,
+            "symmetric": runner.symmetric,
             "num_moduli": info.num_moduli if info else None,
             "state": runner.state,
             "reason": runner.reason,
@@ -328,6 +432,11 @@ class Contest:
             "calls_per_repeat": runner.calls,
             "times_s": runner.seconds,
             "stages_ms": runner.stages_ms,
+            "sm_clock_mhz": gpu.sm_clock_mhz if gpu else None,
+            "power_w": gpu.power_w if gpu else None,
+            "gpu_samples": gpu.samples if gpu else 0,
+            "host_us": host_us,
+            "wall_us": wall_us,
         }
         if runner.seconds:
             median = statistics.median(runner.seconds)
@@ -359,3 +468,35 @@ def _runners(place: Place, moduli: Sequence[Precision]) -> list[Runner]:
         Runner(f"{place.engine} {precision}", place, precision=precision)
         for precision in moduli
     ]
+
+
+def _symmetric_runners(
+    place: Place, moduli: Sequence[Precision], size: Size
+) -> list[Runner]:
+    """Return np_ozaki with A times its transpose; it needs a square result."""
+    found = []
+    for precision in moduli:
+        name = f"{place.engine} {precision} syrk"
+        found.append(Runner(name, place, precision=precision, symmetric=True))
+        if size.m != size.n:
+            found[-1].leave("unavailable", "A @ A.T needs m = n")
+    return found
+
+
+def _ours(runner: Runner, a: Any, b: Any, out: Any) -> Callable[..., Any]:
+    """Return np_ozaki's product, as a runner wants it."""
+    return functools.partial(
+        matmul,
+        a,
+        b,
+        out,
+        precision=runner.precision,
+        engine=runner.place.engine,
+        scaling="norm",
+    )
+
+
+def _not_ours(runner: Runner) -> tuple[str, str]:
+    """Return why a product that another engine has made must not race."""
+    reason = "unknown" if runner.info is None else runner.info.fallback
+    return "unavailable", f"the product was not {runner.place.engine}'s: {reason}"

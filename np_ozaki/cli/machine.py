@@ -18,7 +18,7 @@ import numpy as np
 import np_ozaki
 from np_ozaki.report import info
 
-__all__ = ["gpu_state", "machine"]
+__all__ = ["gpu_state", "machine", "number"]
 
 _QUERIES = {
     "name": "gpu",
@@ -88,15 +88,27 @@ def gpu_state(bus_id: str | None) -> dict[str, Any] | None:
     if len(values) != len(_QUERIES):
         return None
     return {
-        key: _number(value) if query not in {"name", "driver_version"} else value
+        key: number(value) if query not in {"name", "driver_version"} else value
         for (query, key), value in zip(_QUERIES.items(), values, strict=True)
     }
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return a value that nvidia-smi prints.
+
+    Parameters
+    ----------
+    text : str
+        With or without spaces around it.
+
+    Returns
+    -------
+    float or None
+        None for what is no number, such as [N/A].
+    """
     try:
         return float(text)
-    except ValueError:  # such as [N/A]
+    except ValueError:
         return None
 
 

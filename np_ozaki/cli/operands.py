@@ -59,6 +59,11 @@ class Size:
         return 8 * self.k * (self.m + self.n)
 
     @property
+    def left_bytes(self) -> int:
+        """Bytes of A."""
+        return 8 * self.m * self.k
+
+    @property
     def result_bytes(self) -> int:
         """Bytes of A B."""
         return 8 * self.m * self.n

@@ -59,6 +59,23 @@ class Place(Protocol):
         """Return the time of one of several calls in a row."""
         ...
 
+    def laps(
+        self, function: Callable[[], object], calls: int, repeats: int, load: float
+    ) -> list[float]:
+        """Return the time of a call for each repeat, all right after so long a load.
+
+        The load are the same calls; nothing pauses from its begin to the last repeat's
+        end, which is when this returns.
+        """
+        ...
+
+    def call_us(self, function: Callable[[], object]) -> tuple[float, float] | None:
+        """Return microseconds until a call returns, and until its result is there.
+
+        Medians of many calls; None where a call returns with its result.
+        """
+        ...
+
     def stages_ms(self, function: Callable[[], object]) -> dict[str, float] | None:
         """Return the milliseconds of each stage of a product; None if unknown."""
         ...
@@ -115,6 +132,19 @@ class CpuPlace:
         for _ in range(calls):
             function()
         return (time.perf_counter() - start) / calls
+
+    def laps(
+        self, function: Callable[[], object], calls: int, repeats: int, load: float
+    ) -> list[float]:
+        """Return the time of a call for each repeat, right after so long a load."""
+        end = time.perf_counter() + load
+        while time.perf_counter() < end:
+            function()
+        return [self.seconds(function, calls) for _ in range(repeats)]
+
+    def call_us(self, function: Callable[[], object]) -> tuple[float, float] | None:
+        """Return None: a call returns with its result."""
+        return None
 
     def stages_ms(self, function: Callable[[], object]) -> dict[str, float] | None:
         """Return None: the CPU engine does not tell."""

@@ -9,24 +9,34 @@ __all__ = ["footer", "header", "problems", "table"]
 _COLUMNS = (
     ("contestant", -19),
     ("median", 10),
-    ("min", 10),
-    ("max", 10),
-    ("TFLOP/s", 11),
+    ("min", 9),
+    ("max", 9),
+    ("TFLOP/s", 10),
     ("x native", 9),
+    ("SM MHz", 7),
+    ("W", 6),
     ("max err", 8),
-    ("workspace", 11),
+    ("workspace", 12),
 )
-"""Titles and widths; negative ones are flush left.  88 columns together."""
+"""Titles and widths; negative ones are flush left.  99 columns together."""
+
+_OF_LOAD = frozenset({"SM MHz", "W"})
+"""Columns that only a size has where they were sampled."""
 
 _LEGEND = """\
 median    milliseconds a product, with the least and the most of the repeats beside it
-TFLOP/s   2 m n k in the median time
-x native  speed over {native}
+TFLOP/s   2 m n k in the median time{of_symmetric}
+x native  speed over {native}{of_load}
 max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, against
           exact integers
 workspace memory of np_ozaki's product besides operands and result
-All took turns on the same random data.  Whatever np_ozaki computed had the contract's
-bits before it was timed."""
+{turns} on the same random data.
+Whatever np_ozaki computed had the contract's bits before it was timed."""
+
+_LEGEND_OF_LOAD = """
+SM MHz, W medians of the GPU's clock and power during the repeats"""
+
+_LEGEND_OF_SYMMETRIC = ", also for A times its transpose (syrk)"
 
 
 def header(report: dict[str, Any]) -> str:
@@ -80,10 +90,11 @@ def _gpu_line(state: dict[str, Any] | None) -> str:
     )
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def _line(cells: tuple[str, ...], *, loaded: bool) -> str:
     parts = []
-    for cell, (_, width) in zip(cells, _COLUMNS, strict=True):
-        parts.append(f"{cell.ljust(-width)}" if width < 0 else cell.rjust(width))
+    for cell, (title, width) in zip(cells, _COLUMNS, strict=True):
+        if loaded or title not in _OF_LOAD:
+            parts.append(f"{cell.ljust(-width)}" if width < 0 else cell.rjust(width))
     return "".join(parts).rstrip()
 
 
@@ -98,39 +109,52 @@ def table(size: dict[str, Any]) -> str:
     Returns
     -------
     str
-        A title, a line a contestant, and a line for each one's stages.
+        A title, a line a contestant, and lines for each one's stages and single calls.
     """
     shape = "{m} x {k} times {k} x {n}".format(**size)
     measured = [row for row in size["results"] if row["times_s"]]
+    loaded = _was_sampled(size)
     lines = [
         "",
         f"{shape}, {size['flop'] / 1e9:.4g} GFLOP",
-        _line(tuple(title for title, _ in _COLUMNS)),
+        _line(tuple(title for title, _ in _COLUMNS), loaded=loaded),
     ]
-    lines += [_row(row) for row in measured]
+    lines += [_row(row, loaded=loaded) for row in measured]
     lines += [
         f"  stages of {row['contestant']}, ms: {_stages(row['stages_ms'])}"
         for row in measured
         if row["stages_ms"]
+    ]
+    lines += [
+        f"  one call of {row['contestant']}: {row['host_us']:.4g} us until it returns, "
+        f"{row['wall_us']:.4g} us until its result is there"
+        for row in measured
+        if row["host_us"] is not None
     ]
     if size.get("gpu_after"):
         lines.append(f"  after it: {_gpu_line(size['gpu_after'])}")
     return "\n".join(lines)
 
 
-def _row(row: dict[str, Any]) -> str:
-    speed = row["speed_over_native"]
+def _row(row: dict[str, Any], *, loaded: bool) -> str:
     workspace = row["workspace_bytes"]
     return _line(
         (
             row["contestant"],
             *(_ms(row[key]) for key in ("median_s", "min_s", "max_s")),
             f"{row['tflop_per_s']:.3g}",
-            "-" if speed is None else f"{speed:.3g}",
-            f"{row['max_error_u']:.3g}",
+            _known(row["speed_over_native"], ".3g"),
+            _known(row["sm_clock_mhz"], ".0f"),
+            _known(row["power_w"], ".0f"),
+            _known(row["max_error_u"], ".3g"),
             "-" if workspace is None else f"{workspace / 1e6:.3g} MB",
-        )
+        ),
+        loaded=loaded,
     )
+
+
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _ms(seconds: float) -> str:
@@ -184,7 +208,7 @@ def footer(report: dict[str, Any]) -> str:
     whose = " or ".join(natives)
     if len(natives) > 1:
         whose += ", on the same side"
-    lines = ["", _LEGEND.format(native=whose), ""]
+    lines = ["", _legend(report, whose), ""]
     lines += [f"note: {note}" for note in report["notes"]]
     count = len([size for size in report["sizes"] if _was_measured(size)])
     summary = f"bench: {count} size{'s' * (count != 1)}"
@@ -196,6 +220,22 @@ def footer(report: dict[str, Any]) -> str:
         summary += ", interrupted"
     lines.append(summary)
     return "\n".join(lines)
+
+
+def _legend(report: dict[str, Any], native: str) -> str:
+    load = report["command"]["load_s"]
+    turns = f"Each multiplied for {load:g} s right before its repeats,"
+    return _LEGEND.format(
+        native=native,
+        of_symmetric=_LEGEND_OF_SYMMETRIC if report["command"]["syrk"] else "",
+        of_load=_LEGEND_OF_LOAD if any(map(_was_sampled, report["sizes"])) else "",
+        turns=turns if load else "All took turns",
+    )
+
+
+def _was_sampled(size: dict[str, Any]) -> bool:
+    """Return whether clock or power of a GPU are known for a contestant."""
+    return any(row["gpu_samples"] for row in size["results"])
 
 
 def _was_measured(size: dict[str, Any]) -> bool:

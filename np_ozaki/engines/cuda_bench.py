@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +34,9 @@ _EMULATED_MATH = 8
 _COMPUTE_EMULATED = 79
 _EAGER = 2
 _FIXED_MANTISSA = 1
+
+_WARM_UP_CALLS = 20
+_TIMED_CALLS = 200
 
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
@@ -187,7 +193,43 @@ class CudaPlace:
             function()
         stop.record()
         stop.synchronize()
-        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e-3 / calls
+        return _elapsed(start, stop) / calls
+
+    def laps(
+        self, function: Callable[[], object], calls: int, repeats: int, load: float
+    ) -> list[float]:
+        """Return the time of a call for each repeat, right after so long a load.
+
+        A lap is always queued behind the one that runs, so the device never waits; two
+        at most, so that load and interruption end in time.
+        """
+        marks = [cupy.cuda.Event()]
+        marks[0].record()
+        end = time.perf_counter() + load
+        while time.perf_counter() < end:
+            marks = [_lap(function, calls, behind=marks[-1])]
+        for _ in range(repeats):
+            marks.append(_lap(function, calls, behind=marks[-1]))
+        marks[-1].synchronize()
+        return [_elapsed(x, y) / calls for x, y in itertools.pairwise(marks)]
+
+    def call_us(self, function: Callable[[], object]) -> tuple[float, float] | None:
+        """Return microseconds until a call returns, and until its result is there.
+
+        Every call finds the device idle and the queue empty.
+        """
+        stream = cupy.cuda.get_current_stream()
+        for _ in range(_WARM_UP_CALLS):
+            function()
+        stream.synchronize()
+        returned, there = [], []
+        for _ in range(_TIMED_CALLS):
+            start = time.perf_counter()
+            function()
+            returned.append(time.perf_counter() - start)
+            stream.synchronize()
+            there.append(time.perf_counter() - start)
+        return 1e6 * statistics.median(returned), 1e6 * statistics.median(there)
 
     def stages_ms(self, function: Callable[[], object]) -> dict[str, float] | None:
         """Return the milliseconds of each stage of one product of the engine."""
@@ -218,6 +260,21 @@ class CudaPlace:
                 if key.startswith(("CUBLAS_", "CUDA_", "CUPY_", "NVIDIA_TF32"))
             },
         }
+
+
+def _lap(function: Callable[[], object], calls: int, *, behind: Any) -> Any:
+    """Queue some calls, wait for the event before them; return the one after them."""
+    for _ in range(calls):
+        function()
+    mark = cupy.cuda.Event()
+    mark.record()
+    behind.synchronize()
+    return mark
+
+
+def _elapsed(start: Any, stop: Any) -> float:
+    """Return the seconds between two events."""
+    return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e-3
 
 
 def _dotted(version: int, *units: int) -> str:

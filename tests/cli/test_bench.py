@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -36,6 +37,10 @@ class FakeGpu(places.CpuPlace):
         np.matmul(a, b, out=out)
         if way == "cuBLAS emulated":
             out *= 1 + 2.0**-50
+
+    def call_us(self, function):
+        function()
+        return 41.5, 130.25
 
     def stages_ms(self, function):
         function()
@@ -95,6 +100,8 @@ def test_report_of_a_cpu(here, capsys):
         "engines": ["cpu"],
         "dtype": "float64",
         "repeats": 2,
+        "load_s": 0.0,
+        "syrk": False,
         "phi": 0.5,
         "seed": 20260101,
         "least_seconds_a_repeat": 0.01,
@@ -138,6 +145,8 @@ def check_row(size, result):
     assert 0 <= result["max_error_u"] < 10
     assert (result["workspace_bytes"] is None) is result["native"]
     assert result["stages_ms"] is None
+    assert (result["sm_clock_mhz"], result["power_w"]) == (None, None)
+    assert (result["host_us"], result["wall_us"]) == (None, None)
 
 
 def test_default_run_in_a_process(terminal):
@@ -199,6 +208,171 @@ def test_gpu_is_the_default_where_there_is_one(here, monkeypatch):
     assert places.default_engine() == "cpu"
     monkeypatch.setattr(choice, "cuda_unavailable", lambda: None)
     assert places.default_engine() == "cuda"
+
+
+def test_time_of_one_call(gpu, monkeypatch, capsys):
+    _, report = run("--moduli", "15")
+    for name in ("cuBLAS", "cpu 15"):
+        result = row(report, name)
+        assert (result["host_us"], result["wall_us"]) == (41.5, 130.25)
+    assert row(report, "cuBLAS emulated")["host_us"] is None
+    line = "one call of cpu 15: 41.5 us until it returns, 130.2 us until its result is"
+    assert line in capsys.readouterr().out
+    monkeypatch.setattr(contest, "_LONGEST_CALL_FLOPS", 2 * 24**3 - 1)
+    _, report = run("--moduli", "15")
+    assert row(report, "cpu 15")["wall_us"] is None
+    assert "one call of" not in capsys.readouterr().out
+
+
+# Under load -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that puts a program of that name first on the path."""
+    if os.name == "nt":
+        pytest.skip("needs a shell script as program")
+
+    def install(script):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IEXEC)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return install
+
+
+def test_load(here, monkeypatch, capsys):
+    seen, honest = [], places.CpuPlace.laps
+
+    def laps(self, function, calls, repeats, load):
+        seen.append((repeats, load))
+        return honest(self, function, calls, repeats, load)
+
+    monkeypatch.setattr(places.CpuPlace, "laps", laps)
+    status, report = run("--load", "0.01", "--moduli", "14,15")
+    assert status == 0
+    assert seen == [(2, 0.01)] * 3
+    assert report["command"]["load_s"] == 0.01
+    assert report["command"]["least_seconds_a_repeat"] == 0.1
+    for result in report["sizes"][0]["results"]:
+        check_row(report["sizes"][0], result)
+        assert result["gpu_samples"] == 0
+    assert report["notes"] == []  # a CPU's clock is not asked for
+    out = capsys.readouterr().out
+    assert "Each multiplied for 0.01 s right before its repeats" in out
+    assert "SM MHz" not in out
+
+
+def test_clock_and_power_under_load(gpu, nvidia_smi, capsys):
+    nvidia_smi(
+        'case "$*" in *loop-ms*) while :; do echo "1410, 698.5"; sleep 0.01; done;; '
+        "*) echo 'Imaginary 9000, 580.95, 1980, 1980, 3201, 90.5, 700, 41';; esac"
+    )
+
+    def laps(function, calls, repeats, load):
+        time.sleep(0.2)
+        return [0.2 / calls / repeats] * repeats
+
+    gpu.laps = laps
+    status, report = run("--load", "0.01", "--moduli", "15", "--syrk")
+    assert status == 0
+    for result in report["sizes"][0]["results"]:
+        if result["state"] == "measured":
+            assert (result["sm_clock_mhz"], result["power_w"]) == (1410.0, 698.5)
+            assert result["gpu_samples"] > 0
+    assert report["notes"] == []
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    (titles,) = (line for line in lines if line.startswith("contestant"))
+    assert titles.split()[4:9] == ["TFLOP/s", "x", "native", "SM", "MHz"]
+    (ours,) = (line.split() for line in lines if line.startswith("cpu 15 syrk"))
+    assert ours[8:11] == ["1410", "698", "-"]
+    assert max(map(len, lines[lines.index("") :])) <= 100
+    assert "medians of the GPU's clock and power" in out
+
+
+def test_load_without_nvidia_smi(gpu, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    status, report = run("--load", "0.01", "--sizes", "24,12")
+    assert status == 0
+    note = "clock and power under load are unknown: nvidia-smi does not answer"
+    assert report["notes"] == [note]
+    assert row(report, "cuBLAS")["sm_clock_mhz"] is None
+    assert "SM MHz" not in capsys.readouterr().out
+
+
+def test_interruption_under_load(here, monkeypatch):
+    honest = places.CpuPlace.laps
+
+    def laps(self, *arguments):
+        monkeypatch.setattr(places.CpuPlace, "laps", interrupted)
+        return honest(self, *arguments)
+
+    def interrupted(self, *arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(places.CpuPlace, "laps", laps)
+    status, report = run("--load", "0.01", "--moduli", "15")
+    assert (status, report["interrupted"]) == (130, True)
+    assert len(row(report, "NumPy")["times_s"]) == 2
+    assert row(report, "cpu 15")["times_s"] == []
+
+
+# A times its transpose --------------------------------------------------------------
+
+
+def test_symmetric_product(here, capsys):
+    status, report = run("--syrk", "--sizes", "24,8x8x20,8x20x12", "--moduli", "14,15")
+    assert status == 0
+    assert report["command"]["syrk"] is True
+    for number, size in enumerate(report["sizes"][:2]):
+        names = [x["contestant"] for x in size["results"]]
+        assert names == ["NumPy", "cpu 14", "cpu 15", "cpu 14 syrk", "cpu 15 syrk"]
+        result = row(report, "cpu 15 syrk", number)
+        assert (result["state"], result["symmetric"]) == ("measured", True)
+        assert (result["num_moduli"], result["max_error_u"]) == (15, None)
+        speed = size["flop"] / result["median_s"] / 1e12
+        assert result["tflop_per_s"] == pytest.approx(speed)
+        native = row(report, "NumPy", number)["median_s"]
+        assert result["speed_over_native"] == pytest.approx(native / result["median_s"])
+    result = row(report, "cpu 15 syrk", 2)
+    assert (result["state"], result["reason"]) == ("unavailable", "A @ A.T needs m = n")
+    assert "also for A times its transpose (syrk)" in capsys.readouterr().out
+
+
+def test_wrong_symmetric_product_is_not_timed(here, monkeypatch):
+    honest = CpuEngine.matmul
+
+    def matmul(self, a, b, out, scheme, **options):
+        outcome = honest(self, a, b, out, scheme, **options)
+        if np.shares_memory(a, b):
+            out[..., 3, 5] = np.nextafter(out[..., 3, 5], np.inf)
+        return outcome
+
+    monkeypatch.setattr(CpuEngine, "matmul", matmul)
+    status, report = run("--syrk", "--moduli", "15")
+    assert status == 1
+    wrong = row(report, "cpu 15 syrk")
+    assert (wrong["state"], wrong["times_s"]) == ("wrong", [])
+    assert wrong["reason"] == "not the bits of the product of A and a copy of A.T"
+    assert row(report, "cpu 15")["state"] == "measured"
+
+
+def test_symmetric_product_without_a_right_one_to_compare_with(here, monkeypatch):
+    plant(monkeypatch, last_bit)
+    status, report = run("--syrk", "--moduli", "15")
+    assert status == 1
+    lone = row(report, "cpu 15 syrk")
+    assert lone["state"] == "unavailable"
+    assert lone["reason"] == "cpu 15, to compare with, is wrong"
+
+
+def test_native_symmetric_product_is_not_passed_off_as_ours(here, monkeypatch):
+    monkeypatch.setattr(FakeGpu, "engine", "native")
+    monkeypatch.setattr(bench, "open_place", lambda engine: FakeGpu())
+    _, report = run("--syrk", "--moduli", "15")
+    assert 'engine="native"' in row(report, "native 15 syrk")["reason"]
 
 
 # What must not be timed -------------------------------------------------------------

@@ -31,6 +31,10 @@ def here(tmp_path, monkeypatch):
         ),
         (["--engines", "native"], "--engines: 'native': must be one of cpu, cuda"),
         (["--repeats", "0"], "--repeats: '0': must be a whole number, at least 1"),
+        (["--load=-1"], "--load: '-1': must be a number of seconds, at least 0; try"),
+        (["--load", "nan"], "--load: 'nan': must be a number of seconds"),
+        (["--load", "inf"], "--load: 'inf': must be a number of seconds"),
+        (["--load", "long"], "--load: 'long': must be a number of seconds"),
         (["--json", "no/r.json"], "--json='no/r.json': No such file"),
     ],
 )

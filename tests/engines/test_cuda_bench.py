@@ -103,6 +103,7 @@ def stand_in(cublas):
     cuda = ModuleType("cupy.cuda")
     cuda.runtime = runtime
     cuda.Event = Event
+    cuda.get_current_stream = lambda: SimpleNamespace(synchronize=lambda: None)
     cuda.Device = lambda index: SimpleNamespace(compute_capability="90")
     cuda.get_elapsed_time = lambda x, y: 1e3 * (y.seconds - x.seconds)
     cupy.cuda = cuda
@@ -218,6 +219,48 @@ def test_clock_stages_and_facts(load):
         "cublas": "13.1.0",
         "cupy": "14.2.0",
     }
+
+
+def test_laps_follow_the_load_without_a_pause(load):
+    place = load(Cublas(), Library)
+    queue, marks = [], []
+
+    class Watched(Event):
+        def __init__(self):
+            marks.append(self)
+
+        def record(self):
+            super().record()
+            queue.append(self)
+
+        def synchronize(self):
+            queued.append(sum(x == "call" for x in queue[queue.index(self) :]))
+            del queue[: queue.index(self)]
+
+    queued = []
+    sys.modules["cupy.cuda"].Event = Watched
+    seconds = place.laps(
+        lambda: (queue.append("call"), time.sleep(1e-3)), 3, 4, load=0.02
+    )
+    assert len(seconds) == 4
+    assert min(seconds) >= 1e-3
+    assert len(marks) > 1 + 4  # load was more than a lap
+    # Whenever the host waits a lap is queued, except at the end.
+    assert queued == [3] * (len(marks) - 1) + [0]
+    quick = place.laps(lambda: None, 1, 2, load=0.0)
+    assert len(quick) == 2
+
+
+def test_single_calls_on_the_clock_of_the_host(load):
+    place = load(Cublas(), Library)
+    done = []
+    stream = SimpleNamespace(synchronize=lambda: done.append("synchronize"))
+    sys.modules["cupy.cuda"].get_current_stream = lambda: stream
+    host, wall = place.call_us(lambda: done.append("call"))
+    assert 0 < host <= wall
+    timed = done[done.index("synchronize") + 1 :]
+    assert timed == ["call", "synchronize"] * 200
+    assert done.count("call") > 200  # and a warm-up
 
 
 def no_library():
