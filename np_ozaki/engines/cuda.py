@@ -201,9 +201,7 @@ class CudaEngine(Stages):
             )
             if tiles is not None:
                 return tiles
-        return choose_cuda_tiles(
-            *size, num_planes=num_planes, budget=budget, host=host
-        )
+        return choose_cuda_tiles(*size, num_planes=num_planes, budget=budget, host=host)
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
         """Return the second look alone.
@@ -509,18 +507,27 @@ class CudaEngine(Stages):
         count = variant.num_moduli * products
         inner = slice(0, left.x.shape[2])
         a, b = left.operand_planes(inner), right.operand_planes(inner)
+        batch, m, n = out.shape
         symmetric = tiles.symmetric
-        shape = tile_shape(*out.shape[1:], products, symmetric=symmetric)
+        shape = tile_shape(m, n, products, symmetric=symmetric)
         size = residue_tiles_bytes(
-            *out.shape, variant.num_moduli, products, symmetric=symmetric
+            batch, m, n, variant.num_moduli, products, symmetric=symmetric
         )
         residues = device.empty((size,), np.uint8)
         lower = device.empty(out.shape, np.int32) if variant.cut_plane else None
         device.mark("residue_gemm")
-        planes = [x[0] if products == 1 else _flat(x[0]) for x in (a, b)]
-        halves = (out.shape[0], shape.rows, shape.columns)
+        left_planes, right_planes = (
+            x[0] if products == 1 else _flat(x[0]) for x in (a, b)
+        )
         device.residue_tiles(
-            *planes, residues, lower, halves, count, products, symmetric=symmetric
+            left_planes,
+            right_planes,
+            residues,
+            lower if products == 1 else None,
+            (batch, shape.rows, shape.columns),
+            count,
+            products,
+            symmetric=symmetric,
         )
         if variant.cut_plane and products > 1:
             device.residue_tiles(a[1], b[1], residues, lower, out.shape, 0, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from devices import POISON, laid_out
 from np_ozaki._kernels.render import Variant
-from tile_layout import GARBAGE, places, tiles_of
+from tile_layout import places, tile_corners, tiles_of
 
 from np_ozaki.engines import cuda_checksum, cuda_lines, cuda_tiles
 from np_ozaki.engines.checksum import PRIME

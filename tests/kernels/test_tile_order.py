@@ -26,8 +26,8 @@ extern "C" int64 items(int batch, int rows, int columns, int planes, int groups,
   work.symmetric = symmetric;
   for (int64 i = 0; i < count; ++i) {
     Item item(work, i);
-    int64 found[] = {item.batch,           item.pair,           item.column,
-                     item.plane,           item.tile_of(work, 0), item.tile_of(work, 1)};
+    int64 found[] = {item.batch, item.pair,             item.column,
+                     item.plane, item.tile_of(work, 0), item.tile_of(work, 1)};
     for (int j = 0; j < 6; ++j) *out++ = found[j];
   }
   return 0;
@@ -46,15 +46,15 @@ def items(library, batch, rows, columns, planes, groups, symmetric=False):
     count = batch * of_matrix * planes
     out = np.full((count, 6), -1, np.int64)
     sizes = (batch, rows, columns, planes, groups, int(symmetric))
-    library.items(
-        *sizes, ctypes.c_int64(count), out.ctypes.data_as(ctypes.c_void_p)
-    )
+    library.items(*sizes, ctypes.c_int64(count), out.ctypes.data_as(ctypes.c_void_p))
     return out
 
 
 @pytest.mark.parametrize("rows", [1, 128, 129, 256, 2049, 5000])
 @pytest.mark.parametrize("columns", [1, 256, 257, 3000])
-@pytest.mark.parametrize(("batch", "planes", "groups"), [(1, 3, 66), (5, 2, 4), (2, 7, 1)])
+@pytest.mark.parametrize(
+    ("batch", "planes", "groups"), [(1, 3, 66), (5, 2, 4), (2, 7, 1)]
+)
 def test_rectangles(library, batch, rows, columns, planes, groups):
     found = items(library, batch, rows, columns, planes, groups)
     pairs, wide = -(-rows // (2 * ROWS)), -(-columns // COLUMNS)
