@@ -21,6 +21,7 @@ const int STAGE_BYTES = 3 * BOX_BYTES;
 const int WARPGROUP = 128;
 const int ACCUMULATORS = 128;
 const int BYTES_A_STORE = 16;
+const int CHUNKS = ACCUMULATORS / BYTES_A_STORE;
 
 // What reduces int32 products modulo one p.
 struct Reduction {
@@ -60,7 +61,7 @@ struct Stage {
 DEVICE void produce(const TensorMap* map_a, const TensorMap* map_b, const Work& work,
                     uint32 base, uint32 barriers, uint32 rank) {
   Ring ring = {0, 1};
-  for (int64 i = blockIdx.x / 2; i < work.items; i += work.groups) {
+  for (uint32 i = blockIdx.x / 2; i < work.items; i += work.groups) {
     Item item(work, i);
     int row = (2 * item.pair + (int)rank) * TILE_ROWS;
     int column = item.column * TILE_COLUMNS + (int)rank * (TILE_COLUMNS / 2);
@@ -86,26 +87,33 @@ DEVICE void release(uint32 barrier, bool elected) {
   }
 }
 
-DEVICE void store_bytes(const int* d, const Work& work, const Item& item, uint32 rank,
-                        int warpgroup, int thread) {
-  if ((2 * item.pair + (int)rank) * TILE_ROWS >= work.rows) return;
-  int64 tile = item.tile_of(work, (int)rank);
-  int64 index = (tile * work.num_planes + item.plane) * 2 + warpgroup;
-  const int chunks = ACCUMULATORS / BYTES_A_STORE;
-  uint4* target = (uint4*)work.tiles + (index * chunks * WARPGROUP + thread);
-  Reduction reduce(item.plane / work.products);
-#pragma unroll
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    uint32 words[4];
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      const int* four = d + chunk * BYTES_A_STORE + 4 * word;
-      words[word] = pack(reduce(four[0]), reduce(four[1]), reduce(four[2]),
-                         reduce(four[3]));
-    }
-    target[chunk * WARPGROUP] = make_uint4(words[0], words[1], words[2], words[3]);
+// Where a thread's residues go, and how they are made: found out while products are
+// still under way.
+struct Bytes {
+  uint4* target;
+  Reduction reduce;
+
+  DEVICE Bytes(const Work& work, const Item& item, int rank, int warpgroup, int thread)
+      : reduce(item.plane < work.num_planes ? item.plane / work.products : 0) {
+    int64 index = item.tile_of(work, rank) * work.num_planes + item.plane;
+    index = (index * 2 + warpgroup) * CHUNKS * WARPGROUP + thread;
+    target = (uint4*)work.tiles + index;
   }
-}
+
+  DEVICE void store(const int* d) const {
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+      uint32 words[4];
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const int* four = d + chunk * BYTES_A_STORE + 4 * word;
+        words[word] = pack(reduce(four[0]), reduce(four[1]), reduce(four[2]),
+                           reduce(four[3]));
+      }
+      target[chunk * WARPGROUP] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+};
 
 DEVICE void store_lower(const int* d, const Work& work, const Item& item, uint32 rank,
                         int warpgroup, int thread) {
@@ -132,8 +140,7 @@ DEVICE void consume(const Work& work, uint32 base, uint32 barriers, uint32 rank,
   bool elected = thread == 0;
   bool together = SKEW > 0;
   int d[ACCUMULATORS];
-  for (int64 i = blockIdx.x / 2; i < work.items; i += work.groups) {
-    Item item(work, i);
+  for (uint32 i = blockIdx.x / 2; i < work.items; i += work.groups) {
     if (together && warpgroup == 1) {
       meet(FIRST_AHEAD, 2 * WARPGROUP);
       together = false;
@@ -158,12 +165,14 @@ DEVICE void consume(const Work& work, uint32 base, uint32 barriers, uint32 rank,
         together = false;
       }
     }
+    Item item(work, i);
+    Bytes bytes(work, item, (int)rank, warpgroup, thread);
     products_wait<0>();
     release(done, elected);
-    if (item.plane < work.num_planes)
-      store_bytes(d, work, item, rank, warpgroup, thread);
-    else
+    if (item.plane >= work.num_planes)
       store_lower(d, work, item, rank, warpgroup, thread);
+    else if ((2 * item.pair + (int)rank) * TILE_ROWS < work.rows)
+      bytes.store(d);
   }
 }
 

@@ -19,7 +19,7 @@ struct Work {
   int groups;     // clusters that share the work
   int symmetric;  // pairs of tiles below the diagonal are left out
   int unused;
-  int64 items;
+  int64 items;    // below 2^31
 };
 
 // Where a work item is.  Clusters take one plane after the other of as many pairs of
@@ -27,53 +27,52 @@ struct Work {
 // of a band of rows, column by column, come before those of the next.
 struct Item {
   int batch, pair, column, plane;
-  int64 tile;  // of the pair's first block
+  uint32 tile;  // of the pair's first block
 
-  HD Item(const Work& work, int64 index) {
-    int pairs = (work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
-    int columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    int of_matrix = work.symmetric ? pairs * (pairs + 1) / 2 : pairs * columns;
-    int64 all = (int64)work.batch * of_matrix;
-    int64 of_group = (int64)work.groups * work.all_planes;
-    int64 first = index / of_group * work.groups;
-    int width = (int)(all - first < work.groups ? all - first : work.groups);
-    int rest = (int)(index % of_group);
+  HD Item(const Work& work, uint32 index) {
+    uint32 pairs = (work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
+    uint32 columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    uint32 of_matrix = work.symmetric ? pairs * (pairs + 1) / 2 : pairs * columns;
+    uint32 all = work.batch * of_matrix, groups = work.groups;
+    uint32 group = index / (groups * work.all_planes), first = group * groups;
+    uint32 rest = index - first * work.all_planes;
+    uint32 width = all - first < groups ? all - first : groups;
     plane = rest / width;
-    int64 at = first + rest % width;
-    batch = (int)(at / of_matrix);
-    int inside = (int)(at % of_matrix);
+    uint32 at = first + rest - plane * width;
+    batch = at / of_matrix;
+    uint32 inside = at - batch * of_matrix;
     if (work.symmetric) {
       take_triangle(inside, pairs);
-      int before = pair * pairs - pair * (pair - 1) / 2;
-      tile = 2 * ((int64)batch * of_matrix + before + column - pair);
+      uint32 before = pair * pairs - pair * (pair - 1) / 2;
+      tile = 2 * ((uint32)batch * of_matrix + before + column - pair);
     } else {
       take_rectangle(inside, pairs, columns);
-      int tile_rows = (work.rows + TILE_ROWS - 1) / TILE_ROWS;
-      tile = ((int64)batch * tile_rows + 2 * pair) * columns + column;
+      uint32 tile_rows = (work.rows + TILE_ROWS - 1) / TILE_ROWS;
+      tile = (batch * tile_rows + 2 * pair) * columns + column;
     }
   }
 
-  HD void take_rectangle(int inside, int pairs, int columns) {
-    int band = inside / (BAND * columns);
-    int height = pairs - band * BAND < BAND ? pairs - band * BAND : BAND;
-    inside -= band * BAND * columns;
-    pair = band * BAND + inside % height;
+  HD void take_rectangle(uint32 inside, uint32 pairs, uint32 columns) {
+    uint32 start = inside / (BAND * columns) * BAND;
+    uint32 height = pairs - start < BAND ? pairs - start : BAND;
+    inside -= start * columns;
     column = inside / height;
+    pair = start + inside - column * height;
   }
 
   // On or above the diagonal of square pairs: a band starts with a triangle.
-  HD void take_triangle(int inside, int pairs) {
-    for (int start = 0;; start += BAND) {
-      int height = pairs - start < BAND ? pairs - start : BAND;
-      int corner = height * (height + 1) / 2;
-      int size = corner + height * (pairs - start - height);
+  HD void take_triangle(uint32 inside, uint32 pairs) {
+    for (uint32 start = 0;; start += BAND) {
+      uint32 height = pairs - start < BAND ? pairs - start : BAND;
+      uint32 corner = height * (height + 1) / 2;
+      uint32 size = corner + height * (pairs - start - height);
       if (inside >= size) {
         inside -= size;
         continue;
       }
       column = start;
       if (inside < corner) {
-        for (int of_column = 1; inside >= of_column; ++of_column, ++column)
+        for (uint32 of_column = 1; inside >= of_column; ++of_column, ++column)
           inside -= of_column;
         pair = start + inside;
       } else {
@@ -87,6 +86,6 @@ struct Item {
   // From the pair's first block to its second.
   HD int64 tile_of(const Work& work, int rank) const {
     int columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
-    return tile + (int64)rank * (work.symmetric ? 1 : columns);
+    return (int64)tile + rank * (work.symmetric ? 1 : columns);
   }
 };

@@ -15,7 +15,7 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import compiler, driver, function, runtime
+from cupy.cuda import driver, function, runtime
 from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
@@ -72,7 +72,7 @@ def _cubin() -> bytes:
     if os.environ.get("CUPY_CACHE_IN_MEMORY") == "1":
         return _compiled(text)
     name = f"np_ozaki_{hashlib.sha256(key.encode()).hexdigest()}.cubin"
-    path = os.path.join(compiler.get_cache_dir(), name)
+    path = os.path.join(_cache_folder(), name)
     try:
         with open(path, "rb") as file:
             kept = file.read()
@@ -84,6 +84,12 @@ def _cubin() -> bytes:
     cubin = _compiled(text)
     _keep(path, hashlib.sha256(cubin).digest() + cubin)
     return cubin
+
+
+def _cache_folder() -> str:
+    """Return where CuPy keeps compiled kernels."""
+    default = os.path.join(os.path.expanduser("~"), ".cupy", "kernel_cache")
+    return os.environ.get("CUPY_CACHE_DIR", default)
 
 
 def _keep(path: str, content: bytes) -> None:
