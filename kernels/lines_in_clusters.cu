@@ -70,27 +70,31 @@ DEVICE void planes_of(const uint64* entries, int stop, uint8* row, int64 plane_s
                       Scaling scaling, int lane) {
   const LaneTables tables(TABLES, lane);
   int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
+  bool has_first = HALVES == 2 || g < NUM_MODULI;
+  bool has_second = HALVES == 2 && g + 8 < NUM_MODULI;
   uint8* target = row + g * plane_stride + 16 * t;
-  uint8* other = target + 8 * plane_stride;
-#if CUT_PLANE
-  uint8* cut_target = row + NUM_MODULI * plane_stride + cut_entry(lane);
-#endif
-  for (int h = 0; h < stop; h += STEP) {
-    uint64 bits[2] = {entries[h + first], entries[h + (first ^ 8)]};
+  const uint64* place = entries + first;
+  const int64 other = (first ^ 8) - first;
+  for (int left = stop - 16 * t; left > -16 * t; left -= STEP) {
+    uint64 bits[2] = {place[0], place[other]};
     uint64 value[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) value[i] = integer_of<plain>(bits[i], scaling);
     uint32 bytes[2][4];
     tables.residues(value, bytes);
-    if (h + 16 * t < stop) {
-      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(target + h, bytes[0]);
-      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(other + h, bytes[1]);
+    if (left > 0) {
+      if (has_first) store_16_bytes(target, bytes[0]);
+      if (has_second) store_16_bytes(target + 8 * plane_stride, bytes[1]);
     }
 #if CUT_PLANE
     uint32 cuts = gathered_cuts(cut_of<plain>(bits[0], scaling),
                                 cut_of<plain>(bits[1], scaling), lane);
-    if (!(lane & 1) && h + cut_entry(lane) < stop) *(uint32*)(cut_target + h) = cuts;
+    int entry = cut_entry(lane) - 16 * t;
+    if (!(lane & 1) && entry < left)
+      *(uint32*)(target + (NUM_MODULI - g) * plane_stride + entry) = cuts;
 #endif
+    place += STEP;
+    target += STEP;
   }
 }
 

@@ -443,9 +443,36 @@ FAULTS = {
         "h < x.k ? x.at(batch, line_read % x.lines, h) : 0;",
     ),
     "cuda residues: plane of the certificate one bit short": (
-        "_kernels/residues.cu",
+        "_kernels/residues.cuh",
         "FIRST_LOOK_BITS - 1 - e",
         "FIRST_LOOK_BITS - 2 - e",
+    ),
+    "cuda clusters: lines seen as plain too near to infinity": (
+        "_kernels/arithmetic.cuh",
+        "2048 - 2 * 64",
+        "2048 - 64",
+    ),
+    "cuda clusters: sums of one block's part of a line": (
+        "_kernels/lines_in_clusters.cu",
+        "  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, "
+        "TakeSum());\n",
+        "",
+    ),
+    "cuda clusters: a line's special values in one block only": (
+        "_kernels/lines_in_clusters.cu",
+        "  special = of_line<blocks>(slots.special, of_block, line_bits, lane, "
+        "TakeUnion());\n",
+        "",
+    ),
+    "cuda clusters: half of the pairs of cuts go astray": (
+        "_kernels/shared_lines.cuh",
+        "(lane & 2) * 4",
+        "(lane & 1) * 8",
+    ),
+    "cuda winograd: the offset of a sum is 2^60 off": (
+        "_kernels/winograd_planes.cu",
+        "x[1] - second + 15 * OFFSET",
+        "x[1] - second + 14 * OFFSET",
     ),
     "cuda gemm: k block never reduced": (
         "engines/cuda.py",
