@@ -392,13 +392,22 @@ HD uint32 permuted(uint32 x, uint32 y, uint32 selector) {
 #endif
 }
 
-// The upper word of the two, shifted to the left by less than 32.
+// The upper word of the two, shifted to the left by `by` modulo 32.
 HD uint32 shifted(uint32 upper, uint32 lower, int by) {
 #ifdef __CUDA_ARCH__
   return __funnelshift_l(lower, upper, by);
 #else
-  return (uint32)((((uint64)upper << 32 | lower) << by) >> 32);
+  return (uint32)((((uint64)upper << 32 | lower) << (by & 31)) >> 32);
 #endif
+}
+
+// The number itself, of which the compiler knows nothing: what is made of it is made
+// where the text says so, neither again and again nor ahead.
+HD int settled(int x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
 }
 
 // ---- One rounding ----
@@ -485,7 +494,7 @@ HD uint64 rounded_inside(const uint32* value, int zeros, uint32 field, uint32 si
     else below |= value[i];
   }
   uint32 high = shifted(part[0], part[1], zeros), low = shifted(part[1], part[2], zeros);
-  below |= part[2] << zeros;
+  below |= shifted(part[2], 0, zeros);
   uint32 kept = shifted(high, low, 21);
   // Rounds up where this sum carries: above a half, or at it and the last bit is set.
   uint64 up = (uint64)(low << 21 | (kept & 1)) + 0x7fffffffu + (below != 0);

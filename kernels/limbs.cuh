@@ -58,26 +58,30 @@ DEVICE LimbPair multiplied(const LimbPair& from, const uint32* bytes,
 #if MATRIX_UNITS
   const uint32* c = from.sums;
   uint32* d = to.sums;
+  uint32 b = weights.at(index);
   if (words == 2) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
+    const int second = words == 2 ? 2 : 0;
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(bytes[0]), "r"(bytes[1]), "r"(bytes[words == 2 ? 2 : 0]),
-          "r"(bytes[words == 2 ? 3 : 0]), "r"(weights.at(index)),
-          "r"(weights.at(words == 2 ? index + 1 : index)), "r"(c[0]), "r"(c[1]),
+        : "r"(bytes[0]), "r"(bytes[1]), "r"(bytes[second]), "r"(bytes[second + 1]),
+          "r"(b), "r"(weights.at(index + second / 2)), "r"(c[0]), "r"(c[1]),
           "r"(c[2]), "r"(c[3]));
   } else if (is_signed) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 "
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 "
         "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(bytes[0]), "r"(bytes[1]), "r"(weights.at(index)), "r"(c[0]), "r"(c[1]),
-          "r"(c[2]), "r"(c[3]));
+        : "r"(bytes[0]), "r"(bytes[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]),
+          "r"(c[3]));
   } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 "
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32 "
         "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(bytes[0]), "r"(bytes[1]), "r"(weights.at(index)), "r"(c[0]), "r"(c[1]),
-          "r"(c[2]), "r"(c[3]));
+        : "r"(bytes[0]), "r"(bytes[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]),
+          "r"(c[3]));
   }
 #else
   for (int i = 0; i < 4; ++i) {
@@ -169,17 +173,31 @@ DEVICE void limb_value(const LimbPair* sums, int entry, uint32* value) {
   }
 }
 
-// Words to those of the opposite number.
-DEVICE void negate_words(uint32* value) {
-  // Two words at a time; `borrow` is 1 once there was one that is not zero.
-  uint64 borrow = 0;
+// Words to those of the opposite number, where that is wanted.
+DEVICE void negate_words(uint32* value, bool wanted) {
+#ifdef __CUDA_ARCH__
+  // The compiler does not find the chain of borrows.
+  if (LIMB_WORDS == 4) {
+    const int last = LIMB_WORDS == 4 ? 3 : 0;
+    asm("{ .reg .pred p;\n"
+        "setp.ne.u32 p, %4, 0;\n"
+        "@p sub.cc.u32 %0, 0, %0;\n"
+        "@p subc.cc.u32 %1, 0, %1;\n"
+        "@p subc.cc.u32 %2, 0, %2;\n"
+        "@p subc.u32 %3, 0, %3; }"
+        : "+r"(value[0]), "+r"(value[last / 3]), "+r"(value[last * 2 / 3]),
+          "+r"(value[last])
+        : "r"((uint32)wanted));
+    return;
+  }
+#endif
+  if (!wanted) return;
+  uint64 carry = 1;
 #pragma unroll
-  for (int i = 0; i < LIMB_WORDS; i += 2) {
-    uint64 upper = i + 1 < LIMB_WORDS ? value[i + 1 < LIMB_WORDS ? i + 1 : 0] : 0;
-    uint64 both = upper << 32 | value[i], opposite = 0 - both - borrow;
-    borrow = borrow || both;
-    value[i] = (uint32)opposite;
-    if (i + 1 < LIMB_WORDS) value[i + 1 < LIMB_WORDS ? i + 1 : 0] = (uint32)(opposite >> 32);
+  for (int i = 0; i < LIMB_WORDS; ++i) {
+    carry += (uint32)~value[i];
+    value[i] = (uint32)carry;
+    carry >>= 32;
   }
 }
 

@@ -23,6 +23,9 @@ const int STEP_WORDS = PLANES * LANES;
 const int AHEAD = PRODUCTS == 1 ? 3 : 0;
 const int HALVES = PRODUCTS == 1 ? 1 : 2;  // of a result's rows, and of its columns
 const int MIRROR_PITCH = PATCH_ROWS + 2;
+// Few words stay in registers while a thread works on their halves.
+const bool WORDS_KEPT = PLANES <= 20;
+const int WORD_STEP = WORDS_KEPT ? 1 : LANES;
 
 // Everything that the kernel is told.
 struct Tiles {
@@ -96,26 +99,46 @@ struct Quarter {
 // ---- Memory ----
 
 // What a thread reads of a step is its own words; how they get to shared memory is the
-// warp's business.
-DEVICE void fetch(const uint8* source, uint32* buffer, int lane) {
+// warp's business: a thread copies 16 bytes, and a warp four planes at once.  `source`
+// and `target` are the thread's own.
 #if MATRIX_UNITS
-  // 16 bytes a thread: four planes at once.
-  uint32 target = (uint32)__cvta_generic_to_shared(buffer) + lane * 16;
-  source += lane / 8 * PLANE_BYTES + lane % 8 * 16;
-#pragma unroll
-  for (int plane = 0; plane < PLANES; plane += 4) {
-    if (plane + 4 <= PLANES || plane + lane / 8 < PLANES)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                       target + plane * STEP_BYTES),
-                   "l"(source + (int64)plane * PLANE_BYTES)
+template <int plane>
+DEVICE void fetch_from(const uint8* source, uint32 target, int ahead) {
+  if constexpr (plane < PLANES) {
+    if (plane + 4 <= PLANES || plane + ahead < PLANES)
+      asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;" ::"r"(target),
+                   "l"(source), "n"(plane * STEP_BYTES), "n"(plane * PLANE_BYTES)
                    : "memory");
+    fetch_from<plane + 4>(source, target, ahead);
   }
-#else
-  for (int plane = 0; plane < PLANES; ++plane)
-    buffer[plane * LANES + lane] =
-        *(const uint32*)(source + (int64)plane * PLANE_BYTES + 4 * lane);
-#endif
 }
+#endif
+
+struct Copies {
+  int offset, ahead;  // of the thread's 16 bytes; its plane among four
+  uint32 target;      // of the warp's first buffer
+
+  DEVICE Copies(uint32* buffers, int lane) {
+#if MATRIX_UNITS
+    ahead = lane / 8;
+    offset = ahead * PLANE_BYTES + lane % 8 * 16;
+    target = (uint32)__cvta_generic_to_shared(buffers) + lane * 16;
+    target = (uint32)settled((int)target);
+#else
+    offset = lane * 4;
+#endif
+  }
+  // A step to one of the buffers; `source` is of the thread.
+  DEVICE void fetch(const uint8* source, uint32* buffers, int buffer, int lane) const {
+#if MATRIX_UNITS
+    fetch_from<0>(source, target + buffer * (STEP_WORDS * 4), ahead);
+#else
+    for (int plane = 0; plane < PLANES; ++plane)
+      buffers[buffer * STEP_WORDS + plane * LANES + lane] =
+          *(const uint32*)(source + (int64)plane * PLANE_BYTES);
+#endif
+  }
+};
 
 DEVICE void end_of_step() {
 #if MATRIX_UNITS
@@ -137,12 +160,15 @@ DEVICE void wait_for_step() {
 struct Pair {
   int row, column;
   int fields[2];     // what lines add to the exponent fields
+  uint64* target;
   uint64* mirror;    // in shared memory
 };
 
 // An entry that is 0, close to P / 2, subnormal, infinite or of a line that is not finite.
-DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, int64 row, int64 column,
-                      uint32* value, bool* negative, int* exponents) {
+DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
+                      int entry, uint32* value, bool* negative, int* exponents) {
+  int64 row = quarter.row + settled(at.row);
+  int64 column = quarter.column + settled(at.column) + entry;
   int64 of_a = x.batch_a > 1 ? quarter.batch : 0;
   int64 of_b = x.batch_b > 1 ? quarter.batch : 0;
   int64 of_row = of_a * x.out.rows + row, of_column = of_b * x.out.columns + column;
@@ -168,50 +194,58 @@ DEVICE void put(const Result& result, int64 batch, int64 row, int64 column,
 DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
                    LimbPair* sums, bool negated, const Weights& weights) {
   take_quotient(sums, negated, weights);
-  uint64 results[2] = {0, 0};
+  uint32 value[2][LIMB_WORDS];
+  uint64 results[2];
+  bool negative[2], usual[2], inside[2];
+  int exponents[2];
 #pragma unroll
   for (int entry = 0; entry < 2; ++entry) {
-    bool inside = at.row < quarter.rows && at.column + entry < quarter.columns;
-    int64 row = quarter.row + at.row, column = quarter.column + at.column + entry;
-    uint32 value[LIMB_WORDS];
-    limb_value(sums, entry, value);
-    uint32 sign = value[LIMB_WORDS - 1] & 0x80000000u;
-    bool negative = sign;
-    if (negative) negate_words(value);
-    uint32 top = value[LIMB_WORDS - 1];
+    limb_value(sums, entry, value[entry]);
+    uint32 sign = value[entry][LIMB_WORDS - 1] & 0x80000000u;
+    negative[entry] = sign;
+    negate_words(value[entry], sign);
+    uint32 top = value[entry][LIMB_WORDS - 1];
     int zeros = leading_zeros(top);
     uint32 field = (uint32)(at.fields[entry] - zeros);
-    int exponents = FIELD_BASE - at.fields[entry];
-    if (top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD)
-      results[entry] = rounded_inside<LIMB_WORDS>(value, zeros, field, sign);
-    else if (inside)
-      results[entry] =
-          unusual(x, quarter, row, column, value, &negative, &exponents);
+    results[entry] = rounded_inside<LIMB_WORDS>(value[entry], zeros, field, sign);
+    usual[entry] = top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD;
+    inside[entry] = at.row < quarter.rows && at.column + entry < quarter.columns;
+    exponents[entry] = FIELD_BASE - at.fields[entry];
+  }
+  if (!(usual[0] && usual[1])) {
+#pragma unroll
+    for (int entry = 0; entry < 2; ++entry) {
+      if (!usual[entry] && inside[entry])
+        results[entry] = unusual(x, quarter, at, entry, value[entry], &negative[entry],
+                                 &exponents[entry]);
+    }
+  }
+#if WITH_LOW || WITH_CHECK
+#pragma unroll
+  for (int entry = 0; entry < 2; ++entry) {
+    if (!inside[entry]) continue;
+    int64 row = quarter.row + at.row, column = quarter.column + at.column + entry;
 #if WITH_LOW
-    if (inside)
-      put(x.low, quarter.batch, row, column,
-          is_finite(results[entry])
-              ? left_over<LIMB_WORDS>(value, negative, exponents + LIMB_PAD,
-                                      results[entry])
-              : 0);
+    uint64 low = 0;
+    if (is_finite(results[entry]))
+      low = left_over<LIMB_WORDS>(value[entry], negative[entry],
+                                  exponents[entry] + LIMB_PAD, results[entry]);
+    put(x.low, quarter.batch, row, column, low);
 #endif
 #if WITH_CHECK
     // `value` is shifted to the left.
-    if (inside)
-      put(x.remainders, quarter.batch, row, column,
-          rotated(words_remainder<LIMB_WORDS>(value, negative),
-                  (PRIME_BITS - LIMB_PAD % PRIME_BITS) % PRIME_BITS));
+    uint64 remainder = words_remainder<LIMB_WORDS>(value[entry], negative[entry]);
+    put(x.remainders, quarter.batch, row, column,
+        rotated(remainder, (PRIME_BITS - LIMB_PAD % PRIME_BITS) % PRIME_BITS));
 #endif
   }
-  if (at.row >= quarter.rows || at.column >= quarter.columns) return;
-  uint64* target = x.out.at(quarter.batch, quarter.row, quarter.column) +
-                   at.row * x.out.row_stride + at.column * x.out.column_stride;
-  bool both = at.column + 1 < quarter.columns;
-  if (both && x.out.column_stride == 1 && (uint64)target % 16 == 0) {
-    store_pair(target, results[0], results[1]);
+#endif
+  if (!inside[0]) return;
+  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % 16 == 0) {
+    store_pair(at.target, results[0], results[1]);
   } else {
-    target[0] = results[0];
-    if (both) target[x.out.column_stride] = results[1];
+    at.target[0] = results[0];
+    if (inside[1]) at.target[x.out.column_stride] = results[1];
   }
 #if SYMMETRIC
   at.mirror[0] = results[0];
@@ -228,10 +262,12 @@ struct Room {
   uint64* mirror;
 };
 
-DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int column) {
+DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int column,
+                    uint64* target) {
   Pair at;
   at.row = row;
   at.column = column;
+  at.target = target;
   int field = room.row_fields[quarter.lower * GROUP_ROWS + row];
   const int* fields = room.column_fields + quarter.right * TILE_COLUMNS + column;
 #pragma unroll
@@ -244,19 +280,23 @@ DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int colum
 DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32 half,
                         bool negated, const Weights& weights, LimbPair* to) {
   uint32 bytes[2 * BYTE_WORDS];
-  entry_bytes(words + q * LANES, PRODUCTS * LANES, half, negated ? 0xffffffffu : 0,
-              bytes);
+  entry_bytes(words + q * WORD_STEP, PRODUCTS * WORD_STEP, half,
+              negated ? 0xffffffffu : 0, bytes);
   add_residues(from, bytes, weights, to);
 }
 
-// The two entries of one half of a thread's words, in every quarter of C; `row` and
-// `column` are the first one's.
+// The two entries of one half of a thread's words, in every quarter of C; `row`,
+// `column` and `target` are the first one's in the first quarter.
 DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room,
-                            int row, int column, const uint32* words, uint32 half,
-                            const LimbPair* bias, const Weights& weights) {
+                            int row, int column, uint64* target, const uint32* words,
+                            uint32 half, const LimbPair* bias,
+                            const Weights& weights) {
   auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
     Quarter quarter(x, group, lower, right);
-    finish(x, quarter, pair_at(room, quarter, row, column), sums, negated, weights);
+    uint64* there = target + lower * x.half_rows * x.out.row_stride +
+                    right * x.half_columns * x.out.column_stride;
+    finish(x, quarter, pair_at(room, quarter, row, column, there), sums, negated,
+           weights);
   };
   LimbPair sums[SUM_PAIRS];
 #if PRODUCTS == 1
@@ -318,19 +358,21 @@ KERNEL void reconstruct_tiles(Tiles x) {
               x.half_columns, TILE_COLUMNS, 0, column_fields);
   __syncthreads();
 
-  int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+  int lane = settled(threadIdx.x % LANES), warp = settled(threadIdx.x / LANES);
   int warps = blockDim.x / LANES;
   Weights weights(lane);
   LimbPair bias[SUM_PAIRS];
 #pragma unroll
-  for (int pair = 0; pair < SUM_PAIRS; ++pair) {
+  for (int i = 0; i < 4; ++i) {
+    uint32 same = (uint32)settled((int)LIMB_BIAS);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bias[pair].sums[i] = LIMB_BIAS;
+    for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
   }
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
   uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
                mirrors + warp * PATCH_COLUMNS * MIRROR_PITCH};
+  Copies copies(buffers, lane);
 
   // The patches that hold entries, in the order of memory.
   int high = (most.rows + PATCH_ROWS - 1) / PATCH_ROWS;
@@ -338,7 +380,7 @@ KERNEL void reconstruct_tiles(Tiles x) {
   int stride = warps * blocks, next = blockIdx.x % blocks * warps + warp;
   const uint8* residues =
       x.residues + (blockIdx.x / blocks / 2 * (int64)PLANES * 2 + group.index) *
-                       (PLANE_BYTES / 2);
+                       (PLANE_BYTES / 2) + copies.offset;
   int next_row, next_column;
   const uint8* next_source;
   auto look = [&] {
@@ -351,13 +393,15 @@ KERNEL void reconstruct_tiles(Tiles x) {
   look();
   if (next >= patches) return;
   for (int step = 0; step < AHEAD; ++step) {
-    fetch(next_source + step * STEP_BYTES, buffers + step * STEP_WORDS, lane);
+    copies.fetch(next_source + step * STEP_BYTES, buffers, step, lane);
     end_of_step();
   }
+  int lane_row = lane / 16, lane_column = lane % 4 * 8 + lane / 4 % 4 * 2;
   while (next < patches) {
     int first_row = next_row, first_column = next_column;
-    int row = first_row + lane / 16;
-    int column = first_column + lane % 4 * 8 + lane / 4 % 4 * 2;
+    int row = settled(first_row + lane_row);
+    int column = settled(first_column + lane_column);
+    uint64* target = x.out.at(group.batch, group.row + row, group.column + column);
     const uint8* source = next_source + AHEAD * STEP_BYTES;
     next += stride;
     look();
@@ -366,15 +410,25 @@ KERNEL void reconstruct_tiles(Tiles x) {
       bool later = step + AHEAD >= STEPS;
       if (later && step + AHEAD == STEPS) source = next_source;
       if (!later || next < patches)
-        fetch(source, buffers + (step + AHEAD) % (AHEAD + 1) * STEP_WORDS, lane);
+        copies.fetch(source, buffers, (step + AHEAD) % (AHEAD + 1), lane);
       end_of_step();
       source += STEP_BYTES;
       wait_for_step();
       const uint32* words = buffers + step % (AHEAD + 1) * STEP_WORDS + lane;
+      uint32 kept[WORDS_KEPT ? PLANES : 1];
+      if (WORDS_KEPT) {
+#pragma unroll
+        for (int plane = 0; plane < PLANES; ++plane)
+          kept[WORDS_KEPT ? plane : 0] = words[plane * LANES];
+        words = kept;
+      }
 #pragma unroll 1
       for (uint32 half = 0; half < 2; ++half)
-        entries_of_half(x, group, room, row + 2 * step + 8 * (int)half, column, words,
-                        half, bias, weights);
+        entries_of_half(x, group, room, row + 8 * (int)half, column,
+                        target + 8 * half * x.out.row_stride, words, half, bias,
+                        weights);
+      row += 2;
+      target += 2 * x.out.row_stride;
       __syncwarp();  // the buffer is free
     }
 #if SYMMETRIC

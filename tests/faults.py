@@ -22,6 +22,10 @@ QUICK = ("-m", "not slow")
 ARITHMETIC_TESTS = ("tests/kernels/test_render.py", "tests/kernels/test_arithmetic.py")
 CHECKSUM_TESTS = ("tests/engines/test_checksum.py",)
 CUDA_TESTS = ("tests/engines/test_tiling.py", "tests/engines/test_cuda.py")
+CUDA_TILES_TESTS = (
+    "tests/kernels/test_limb_tables.py",
+    "tests/engines/test_cuda_tiles.py",
+)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -564,6 +568,56 @@ FAULTS = {
         "step = gridDim.y * (int64)height;",
         "step = rows;",
     ),
+    "cuda tiles: quotient never corrected": (
+        "_kernels/limbs.cuh",
+        "if (!beyond) return negative;",
+        "return negative;",
+    ),
+    "cuda tiles: -1 - r taken for -r in the quotient": (
+        "_kernels/limbs.cuh",
+        "if (negated) scaled += NEGATED_FRACTION;",
+        "",
+    ),
+    "cuda tiles: -1 - r taken for -r": (
+        "_kernels/limbs.cuh",
+        "negated ? 0x101 : 1",
+        "1",
+    ),
+    "cuda tiles: carries dropped": (
+        "_kernels/limbs.cuh",
+        "carry = (uint32)(word >> 32);",
+        "carry = 0;",
+    ),
+    "cuda tiles: halves are rounded up": (
+        "_kernels/arithmetic.cuh",
+        "0x7fffffffu + (below != 0)",
+        "0x80000000u",
+    ),
+    "cuda tiles: what lies below a half forgotten": (
+        "_kernels/arithmetic.cuh",
+        "0x7fffffffu + (below != 0)",
+        "0x7fffffffu",
+    ),
+    "cuda tiles: lines that are not finite taken for others": (
+        "_kernels/reconstruct_tiles.cu",
+        "? FAR_FIELD",
+        "? 0",
+    ),
+    "cuda tiles: rows of padding written": (
+        "_kernels/reconstruct_tiles.cu",
+        "inside[entry] = at.row < quarter.rows && ",
+        "inside[entry] = ",
+    ),
+    "cuda tiles: columns of a half overlap": (
+        "_kernels/reconstruct_tiles.cu",
+        "if (HALVES == 2 && of_half < inside) inside = of_half;",
+        "",
+    ),
+    "cuda tiles: bias of a single product": (
+        "_kernels/limb_tables.py",
+        "_TERMS = {1: 1, 7: 4}",
+        "_TERMS = {1: 1, 7: 1}",
+    ),
     "cuda special values: of the wrong row": (
         "_kernels/reconstruct.cu",
         "special_value(a, b, of_a, i, of_b, j, bits, flags)",
@@ -1032,6 +1086,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda tiles"):
+        return QUICK + CUDA_TILES_TESTS
     if name.startswith("cuda checksum"):
         return QUICK + CUDA_CHECKSUM_TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:

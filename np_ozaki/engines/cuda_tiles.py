@@ -33,13 +33,13 @@ _PATCHES = 32
 """Parts of a group that a warp takes at a time."""
 
 _LANES = 32
-_MOST_WARPS = 8
+_MOST_WARPS = 4
 _STEP_BYTES = 128
 _STEPS_IN_MEMORY = {1: 4, 7: 1}
 """Steps of a warp in shared memory, by products."""
 
 _MIRROR_BYTES = 32 * (16 + 2) * 8
-_ENOUGH_BLOCKS = 1024
+_ENOUGH_BLOCKS = 4096
 
 
 class TileShape(NamedTuple):
