@@ -228,8 +228,8 @@ FAULTS = {
     ),
     "front: out written although it aliases": (
         "gemm.py",
-        "        and not np.may_share_memory(out, a)\n"
-        "        and not np.may_share_memory(out, b)\n",
+        "        and not choice.may_share_memory(out, a)\n"
+        "        and not choice.may_share_memory(out, b)\n",
         "",
     ),
     "front: batch operand not broadcast": (
@@ -764,7 +764,7 @@ FAULTS = {
     ),
     "prepared: stacks that are repeated": (
         "gemm.py",
-        "return prepared if stack.shape[0] == math.prod(batch) else None",
+        "return prepared if stack.shape[0] == math.prod(x.shape[:-2]) else None",
         "return prepared",
     ),
     "prepared: parts of a batch taken for whole operands": (
@@ -789,7 +789,7 @@ FAULTS = {
     ),
     "prepared: a failed check keeps what failed": (
         "precision/multiply.py",
-        "            forget(self.prepared)\n",
+        "        forget(prepared)\n",
         "",
     ),
     "prepared: on a device, planes of another number of moduli": (

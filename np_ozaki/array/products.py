@@ -67,23 +67,31 @@ def placed(
     if choice.device_memory() is None:
         return None
     engine = choice.resolve(options)
-    operands = [as_array(adopted(cls, x)) for x in (a, b)]
-    views = [x._view if isinstance(x, Core) else x for x in operands]
-    there = any(isinstance(x, Core) and x._lives_on_device for x in operands)
-    if engine == "cpu" or (engine == "native" and not there):
+    x, y = as_array(adopted(cls, a)), as_array(adopted(cls, b))
+    if engine == "cpu" or (
+        engine == "native" and not (_lives_on_device(x) or _lives_on_device(y))
+    ):
         return None
-    if explicit.native_reason(*views, to_float64=to_float64) is not None:
+    left, right = (z._view if isinstance(z, Core) else z for z in (x, y))
+    if explicit.native_reason(left, right, to_float64=to_float64) is not None:
         return None
-    if not all(x.ndim and x.dtype.isnative for x in views):
+    if not (left.ndim and left.dtype.isnative and right.ndim and right.dtype.isnative):
         return None
     try:
-        left, right = (
-            x._device_view() if isinstance(x, Core) else borrow(x) for x in operands
-        )
-        return left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
+        return _brought(x), _brought(y)
     except MemoryError:
         # The engine brings operands from the host tile by tile.
         return None
+
+
+def _lives_on_device(x: Any) -> bool:
+    return isinstance(x, Core) and x._lives_on_device
+
+
+def _brought(x: Any) -> Any:
+    """Return an operand as an array of float64 on the device."""
+    there = x._device_view() if isinstance(x, Core) else borrow(x)
+    return there if there.dtype is FLOAT64 else there.astype(np.float64, copy=False)
 
 
 def operand_for(x: Core, options: Options) -> Any:
@@ -210,7 +218,7 @@ def operands(
     place : context manager
         Gives the target on that side, and holds it while it is written.
     """
-    if not any(isinstance(x, Core) for x in (a, b, out)):
+    if not (isinstance(a, Core) or isinstance(b, Core) or isinstance(out, Core)):
         return a, b, contextlib.nullcontext(out)
     there = None
     if out is None or (isinstance(out, Core) and out._may_write_device()):
