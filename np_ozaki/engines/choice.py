@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki import engines
 from np_ozaki.config import Options, config
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.errors import EngineUnavailableError, refusal
@@ -177,12 +178,16 @@ def engine_states() -> dict[str, str]:
 def _import_cuda_device() -> Any:
     """Return the module that knows CuPy, or a text that says why there is none."""
     global _cupy
-    try:
-        from np_ozaki.engines import cuda_device
-    except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
-        return f"CuPy cannot be imported: {error}"
-    _cupy = cuda_device.cupy
-    return cuda_device
+    # A package has a module as attribute once its import is complete.
+    device: Any = getattr(engines, "cuda_device", None)
+    if device is None:
+        try:
+            from np_ozaki.engines import cuda_device
+        except Exception as error:  # noqa: BLE001 - a CuPy of another NumPy raises ValueError
+            return f"CuPy cannot be imported: {error}"
+        device = cuda_device
+    _cupy = device.cupy
+    return device
 
 
 def _cuda_device() -> Any:

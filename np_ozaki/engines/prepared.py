@@ -249,6 +249,8 @@ class Keeper:
         tuple or None
             As it was kept; not to be written to.
         """
+        if not self._values:
+            return None
         kept = self._values.get((*self._key, *what))
         content = None if kept is None else kept.content
         if kept is None or content is None:
@@ -269,8 +271,10 @@ class Keeper:
         is_operand : bool, optional
             Whether it counts as the operand prepared, not as a fact beside.
         """
+        if self._prepared is None:
+            return
         nbytes = sum(getattr(x, "nbytes", 0) for x in value)
-        if self._prepared is None or nbytes > self._limit:
+        if nbytes > self._limit:
             return
         kept = _Kept(value, self._place, nbytes, is_operand)
         key = (*self._key, *what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,6 +211,9 @@ class _Work:
         for i in index:
             self.ways[i] = way
         self.tries += 1
+        if self.tries == 1:
+            self.outcome = outcome
+            return
         seen = self.outcome
         self.outcome = Outcome(
             overflow=seen.overflow or outcome.overflow,
@@ -358,9 +361,7 @@ def multiply(
         return Served(outcome, [way] * batch, None, recomputed)
     ways = [_plain_way(2, "norm")] * batch
     missing = np.zeros(batch, dtype=np.int64)
-    work = _Work(
-        engine, a, b, out, low, options, ways, missing, prepared=prepared
-    )
+    work = _Work(engine, a, b, out, low, options, ways, missing, prepared=prepared)
     if options.precision == "exact":
         _exact(work)
     else:
@@ -397,7 +398,7 @@ def _certified(work: _Work) -> None:
         ]
     for (scheme, exact), index in _groups(first):
         work.run(scheme, index, None if exact else target)
-    if not work.missing.any():
+    if not np.count_nonzero(work.missing):
         return
     (doubtful,) = np.nonzero(work.missing)
     plain = [int(i) for i in doubtful if not work.ways[i].scheme.shift]

@@ -50,6 +50,9 @@ Integers = NDArray[np.int64]
 SHORT_MIN_FLOPS = 2 * 256**3
 """Below this a product is done before a look at its bits would pay."""
 
+_ALL_LONG = np.full(1, LONG)
+"""Bits of a batch whose matrices all have long entries."""
+
 _FIRST = 4
 """Entries of a sample that are looked at one by one: one of 32 is short by chance."""
 
@@ -62,6 +65,7 @@ _TYPICAL_KAPPA = 2.0
 _DOUBLE_DOUBLE_BITS = 106
 
 
+@functools.lru_cache(maxsize=256)
 def tolerance_exponent(tolerance: float) -> int:
     """Return the largest t for which a certified theta = 2^t keeps a tolerance.
 
@@ -107,8 +111,13 @@ def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
         target = k.bit_length() - 1 - _DOUBLE_DOUBLE_BITS
     else:
         target = tolerance_exponent(float(options.precision))
-    begin = moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
-    return target, begin
+    return target, _enough(target, k)
+
+
+@functools.lru_cache(maxsize=256)
+def _enough(target: int, k: int) -> int:
+    """Return the moduli that ordinary data take for theta = 2^target."""
+    return moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
 
 
 def plain_scheme(options: Options) -> Scheme | None:
@@ -242,7 +251,7 @@ def _longest_entries(sample: Array) -> tuple[Integers, bool]:
     """Return the bits of the longest entry of each row, and whether all are `LONG`."""
     if all(any(map(_is_long, row)) for row in sample[:, :_FIRST].tolist()):
         # Most operands: a look at few entries is faster than one pass over all.
-        return np.full(sample.shape[0], LONG), True
+        return _ALL_LONG, True
     sample = np.where(np.isfinite(sample), sample, 0.0)
     lengths = np.frexp(sample)[1] - entry_units(sample)
     longest = np.minimum(np.where(sample == 0, 0, lengths).max(axis=1), LONG)

@@ -29,7 +29,7 @@ from np_ozaki.gemm import matmul_arrays, product
 from np_ozaki.precision import multiply
 from np_ozaki.stats import CallInfo
 
-ROUNDS, CALLS = 60, 200
+ROUNDS, CALLS = 400, 20
 N = 1024
 FLOAT64 = np.dtype(np.float64)
 
