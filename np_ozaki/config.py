@@ -254,11 +254,6 @@ class Options:
         Options
             Checked anew.
         """
-        for x in changes.values():
-            if x is not None:
-                break
-        else:
-            return self
         try:
             return _changed(self, **changes)
         except TypeError:
@@ -274,7 +269,8 @@ def _given(changes: dict[str, Any]) -> dict[str, Any]:
 @functools.lru_cache(maxsize=256, typed=True)
 def _changed(options: Options, **changes: Any) -> Options:
     # Cached: checking every field anew would take as long as all else before a product.
-    return replace(options, **_given(changes))
+    given = _given(changes)
+    return replace(options, **given) if given else options
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ def _device_matmul(
     b: Any,
     out: Any,
     options: Options,
-    *,
     double: bool,
     bounded: bool,
     prepared: Pair,
@@ -231,10 +230,12 @@ def matmul(
         if wish is not None and not double:
             _refuse_native(x, y, wish)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
-    with place as target:
-        result, info = _multiplied(
-            x, y, target, options, double=double, bounded=bounded, prepared=prepared
-        )
+    how = double, bounded, prepared
+    if place is None:
+        result, info = _multiplied(x, y, out, options, *how)
+    else:
+        with place as target:
+            result, info = _multiplied(x, y, target, options, *how)
     if out is not None:
         result = out
     elif isinstance(a, OzArray) or isinstance(b, OzArray):
@@ -247,16 +248,13 @@ def _multiplied(
     b: Any,
     out: Any,
     options: Options,
-    *,
     double: bool,
     bounded: bool,
     prepared: Pair,
 ) -> _Result:
     """Multiply unwrapped operands, where they are."""
     if choice.is_device_array(a) or choice.is_device_array(b):
-        return _device_matmul(
-            a, b, out, options, double=double, bounded=bounded, prepared=prepared
-        )
+        return _device_matmul(a, b, out, options, double, bounded, prepared)
     if not double:
         multiply = functools.partial(
             explicit.matmul_product, bounded=bounded, prepared=prepared

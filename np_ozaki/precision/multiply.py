@@ -72,7 +72,7 @@ class Way:
     elsewhere: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
     """How a product was served.
 
@@ -207,7 +207,7 @@ class _Work:
                 self.low[index] = low
         missing = 0 if outcome.missing_bits is None else outcome.missing_bits
         self.missing[slice(None) if whole else index] = missing
-        way = Way(scheme, self.balanced)
+        way = _way(scheme, self.balanced)
         for i in index:
             self.ways[i] = way
         self.tries += 1
@@ -292,9 +292,15 @@ def _matmul(
         ) from error
 
 
+def _way(scheme: Scheme, balanced: bool) -> Way:
+    if balanced or scheme.shift:
+        return Way(scheme, balanced)
+    return _plain_way(scheme.num_moduli, scheme.scaling)
+
+
 @functools.lru_cache(maxsize=256)
 def _plain_way(num_moduli: int, scaling: str) -> Way:
-    """Return the way of matrices that nothing is known of but the moduli."""
+    """Return the way of matrices that no bits were lent in."""
     return Way(Scheme(num_moduli, scaling))
 
 
@@ -531,6 +537,8 @@ def _exact(work: _Work) -> None:
 
 def _groups(items: Sequence[_T]) -> list[tuple[_T, list[int]]]:
     """Return the different items with where they stand."""
+    if len(items) == 1:
+        return [(items[0], [0])]
     found: dict[_T, list[int]] = {}
     for i, item in enumerate(items):
         found.setdefault(item, []).append(i)

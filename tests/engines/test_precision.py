@@ -449,3 +449,53 @@ def test_each_matrix_of_a_batch_decides_by_itself(every_size):
         c, _ = product(a, b, precision=precision)
         for x, y, z in zip(a, b, c, strict=True):
             assert_same_bits(z, product(x, y, precision=precision)[0])
+
+
+# ---- The look at a sample ----
+
+
+def bits(x):
+    """Return the bits of a number from its first to its last, in Python integers."""
+    if not np.isfinite(x) or not x:
+        return 0
+    mantissa, _ = float(abs(x)).as_integer_ratio()
+    return mantissa.bit_length() - (mantissa & -mantissa).bit_length() + 1
+
+
+@given(
+    st.lists(st.floats() | st.integers(-3, 3).map(float), min_size=1, max_size=8),
+    st.integers(0, 52),
+)
+def test_the_longest_entry_of_a_sample(values, cut):
+    row = np.array(values)
+    words = row.view(np.int64)
+    words &= -(1 << cut)
+    longest, are_long = schemes._longest_entries(row[np.newaxis])
+    want = min(max(map(bits, row)), budget.LONG)
+    assert longest.tolist() == [want]
+    assert are_long == (want == budget.LONG)
+
+
+def test_the_longest_entries_of_a_batch():
+    long, short = 1 / 3, 3.0
+    late = [short] * 7 + [long]
+    for rows, want in (
+        ([[long] * 8, late], [budget.LONG] * 2),
+        ([[short] * 8, late], [2, budget.LONG]),
+        ([[np.nan] * 8, [np.inf] * 7 + [0.0]], [0, 0]),
+    ):
+        longest, are_long = schemes._longest_entries(np.array(rows))
+        assert np.broadcast_to(longest, 2).tolist() == want
+        assert are_long == (min(want) == budget.LONG)
+
+
+def test_short_matrices_beside_long_ones_in_a_batch(every_size):
+    rng = np.random.default_rng(5)
+    a = rng.standard_normal((2, 8, 8))
+    b = rng.standard_normal((8, 8))
+    b[:] = 2.0
+    a[1] = np.rint(4 * a[1])
+    c, info = product(a, b)
+    assert info.num_moduli <= 15
+    for x, y in zip(a, c, strict=True):
+        assert_same_bits(product(x, b)[0], y)
