@@ -91,6 +91,16 @@ FAULTS = {
         "return np.asarray(np.sign(x) * (np.abs(x) >> 1))",
         "return np.asarray(x >> 1)",
     ),
+    "short: entries that lack one bit taken for long": (
+        "precision/schemes.py",
+        "_LAST_BITS = (1 << 54 - LONG) - 1",
+        "_LAST_BITS = (1 << 55 - LONG) - 1",
+    ),
+    "short: NaN and Inf taken for long": (
+        "precision/schemes.py",
+        "return math.isfinite(x) and ",
+        "return x != x or ",
+    ),
     "rebalance: without a promise": (
         "precision/multiply.py",
         "    return usual.num_moduli - (best or scheme).num_moduli >= _LEAST_SAVED\n",
@@ -983,6 +993,16 @@ FAULTS = {
         "array/oz_array.py",
         "(self._storage.lend(self._read()),)",
         "(self._read(),)",
+    ),
+    "array: views begin where the memory does": (
+        "array/storage.py",
+        "        return address(view) - address(host)\n",
+        "        return 0\n",
+    ),
+    "array: shared memory with gaps or backwards begins where it is lowest": (
+        "array/storage.py",
+        "view.flags.forc and host.flags.forc",
+        "view.flags.forc",
     ),
     "array: strict mode lets functions fetch": (
         "array/core.py",

@@ -176,18 +176,27 @@ class Core:
         """Bytes of all entries."""
         return self._view.nbytes
 
-    @property
-    def _fits_device(self) -> bool:
-        """Whether a device could hold this view: its dtype, and entries aligned."""
+    def _place(self) -> int | None:
+        """Return where in a device's buffer this view begins, in bytes.
+
+        None where a device cannot hold it: for its dtype, or entries out of line.
+        """
         view, storage = self._view, self._storage
         dtype = view.dtype
         if not (storage.may_move and dtype.char in ON_DEVICE and dtype.isnative):
-            return False
-        size = dtype.itemsize
+            return None
+        size, offset = dtype.itemsize, storage.offset(view)
+        if offset % size:
+            return None
         for stride in view.strides:
             if stride % size:
-                return False
-        return not storage.offset(view) % size
+                return None
+        return offset
+
+    @property
+    def _fits_device(self) -> bool:
+        """Whether a device could hold this view."""
+        return self._place() is not None
 
     @property
     def _lives_on_device(self) -> bool:
@@ -202,14 +211,15 @@ class Core:
         MemoryError
             The device has no room.
         """
-        if not self._fits_device:
+        offset = self._place()
+        if offset is None:
             return borrow(self._read())
-        return self._in(self._storage.to_device())
+        return self._in(self._storage.to_device(), offset)
 
-    def _in(self, buffer: Any) -> Any:
-        """Return the device array in a buffer of the storage."""
+    def _in(self, buffer: Any, offset: int) -> Any:
+        """Return the device array that begins so many bytes into a buffer."""
         view = self._view
-        offset = self._storage.offset(view) if view.size else 0
+        offset = offset if view.size else 0
         return choice.needed_memory().view(
             buffer, offset, view.shape, view.strides, view.dtype
         )
@@ -232,7 +242,7 @@ class Core:
     def _written_on_device(self) -> Iterator[Any]:
         """Yield the device array with current data, to be written."""
         with self._storage.device_write() as buffer:
-            yield self._in(buffer)
+            yield self._in(buffer, self._storage.offset(self._view))
 
 
 @contextlib.contextmanager

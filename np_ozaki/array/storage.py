@@ -264,6 +264,10 @@ class Storage:
         ):
             return None
         key = left, self.offset(view), view.shape, view.strides
+        # Without the lock: it would be let go before anybody could use what is found.
+        found = self._prepared.get(key)
+        if found is not None:
+            return found
         with self._lock:
             found = self._prepared.get(key)
             if found is None:

@@ -256,7 +256,8 @@ class Keeper:
         if kept is None or content is None:
             return None
         _shelf.use(kept)
-        _count(reused=int(kept.is_operand))
+        if kept.is_operand:
+            _count(reused=1)
         return content
 
     def keep(self, value: Value, *what: Hashable, is_operand: bool = False) -> None:
