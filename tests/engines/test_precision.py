@@ -476,6 +476,16 @@ def test_the_longest_entry_of_a_sample(values, cut):
     assert are_long == (want == budget.LONG)
 
 
+@pytest.mark.parametrize("n", range(1, 54))
+def test_entries_of_every_length(n):
+    for scale in (1.0, -(2.0**-1074), 2.0**960):
+        x = scale * (1 << n - 1 | 1)
+        assert bits(x) == n
+        longest, are_long = schemes._longest_entries(np.array([[0.0, x]]))
+        assert longest.tolist() == [min(bits(x), budget.LONG)]
+        assert are_long == (bits(x) >= budget.LONG)
+
+
 def test_the_longest_entries_of_a_batch():
     long, short = 1 / 3, 3.0
     late = [short] * 7 + [long]
