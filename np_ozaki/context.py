@@ -143,12 +143,15 @@ def active_scope() -> LiveScope | None:
         The innermost live scope of this context, else the process-wide one that was
         entered last.
     """
-    for scope in reversed(_here.get()):
-        if scope.alive:
-            return scope
-    for scope in reversed(_live):
-        if scope.alive and not scope.local:
-            return scope
+    here, live = _here.get(), _live
+    if here:
+        for scope in reversed(here):
+            if scope.alive:
+                return scope
+    if live:
+        for scope in reversed(live):
+            if scope.alive and not scope.local:
+                return scope
     return None
 
 
@@ -174,8 +177,10 @@ def record(info: CallInfo) -> None:
     info : CallInfo
         What the call did.
     """
-    for each in recorders():
-        each.record(info)
+    recorder.record(info)
+    scope = active_scope()
+    if scope is not None:
+        scope.recorder.record(info)
     _thread.last = info
 
 

@@ -24,6 +24,7 @@ from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
 from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refusal
 from np_ozaki.gemm import (
+    FLOAT64,
     DoubleDouble,
     check_prepares,
     error_bound_arrays,
@@ -46,7 +47,6 @@ def _device_matmul(
     b: Any,
     out: Any,
     options: Options,
-    *,
     double: bool,
     bounded: bool,
     prepared: Pair,
@@ -61,10 +61,9 @@ def _device_matmul(
             return result, explicit.left_to_numpy("matmul", a, b, reason)
         if double:
             _check_doubled(a, b)
-        a, b = (x.astype(np.float64, copy=False) for x in (a, b))
         return matmul_arrays(
-            a,
-            b,
+            a if a.dtype is FLOAT64 else a.astype(np.float64, copy=False),
+            b if b.dtype is FLOAT64 else b.astype(np.float64, copy=False),
             target,
             route="matmul",
             options=options,
@@ -231,10 +230,12 @@ def matmul(
         if wish is not None and not double:
             _refuse_native(x, y, wish)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
-    with place as target:
-        result, info = _multiplied(
-            x, y, target, options, double=double, bounded=bounded, prepared=prepared
-        )
+    how = double, bounded, prepared
+    if place is None:
+        result, info = _multiplied(x, y, out, options, *how)
+    else:
+        with place as target:
+            result, info = _multiplied(x, y, target, options, *how)
     if out is not None:
         result = out
     elif isinstance(a, OzArray) or isinstance(b, OzArray):
@@ -247,16 +248,13 @@ def _multiplied(
     b: Any,
     out: Any,
     options: Options,
-    *,
     double: bool,
     bounded: bool,
     prepared: Pair,
 ) -> _Result:
     """Multiply unwrapped operands, where they are."""
     if choice.is_device_array(a) or choice.is_device_array(b):
-        return _device_matmul(
-            a, b, out, options, double=double, bounded=bounded, prepared=prepared
-        )
+        return _device_matmul(a, b, out, options, double, bounded, prepared)
     if not double:
         multiply = functools.partial(
             explicit.matmul_product, bounded=bounded, prepared=prepared
@@ -277,9 +275,9 @@ def _multiplied(
 
 def _is_double(output: object, out: object, options: Options) -> bool:
     """Return whether a double-double is asked for; refuse what it cannot go with."""
-    check_choice("output", output, Output)
     if output == "float64":
         return False
+    check_choice("output", output, Output)
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
@@ -491,6 +489,8 @@ def _as_array(x: Any) -> Any:
 
 def _promise(precision: object) -> str | None:
     """Return what a precision promises beyond what NumPy's products keep, or None."""
+    if precision is None or type(precision) is int:
+        return None  # before what is slow: these are the usual ones
     if isinstance(precision, Real) and not isinstance(precision, Integral):
         return "a tolerance"
     if isinstance(precision, str) and precision == "exact":

@@ -31,6 +31,7 @@ from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
 __all__ = [
+    "FLOAT64",
     "DoubleDouble",
     "check_prepares",
     "engine_of",
@@ -45,6 +46,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+FLOAT64 = np.dtype(np.float64)
+"""Of native byte order; NumPy has one such object, but for those with metadata."""
 
 _PACKAGE = "np_ozaki."
 
@@ -202,9 +206,7 @@ def product(
             context.record(info)
         return info, _NO_OUTCOME
     engine = engine_of(options)
-    alone = a.shape[0] == b.shape[0] == 1 < batch
-    results = [x for x in (out, low, bound) if x is not None]
-    if alone:
+    if a.shape[0] == b.shape[0] == 1 < batch:
         # Both operands are repeated, as broadcasting may ask for: one product is all.
         first = product(
             a,
@@ -217,8 +219,9 @@ def product(
             bound=None if bound is None else bound[:1],
             prepared=prepared,
         )
-        for x in results:
-            x[1:] = x[:1]
+        for x in (out, low, bound):
+            if x is not None:
+                x[1:] = x[:1]
         info, outcome = replace(first[0], batch=batch), first[1]
         if counted:
             context.record(info)
@@ -230,6 +233,7 @@ def product(
         if low is not None:
             hi = out if isinstance(out, np.ndarray) else choice.to_host(out)
             bound[np.isinf(hi) & ~np.isnan(bound)] = np.inf
+    num_moduli, shift, balanced = served.most()
     info = CallInfo(
         route,
         engine.name,
@@ -237,10 +241,10 @@ def product(
         m,
         n,
         k,
-        num_moduli=served.num_moduli,
-        scaling=options.scaling,
-        shift=served.shift,
-        rebalanced=served.balanced,
+        num_moduli,
+        options.scaling,
+        shift=shift,
+        rebalanced=balanced,
         workspace_bytes=outcome.workspace_bytes,
         tiles=outcome.tiles,
         checked=bool(options.check),
@@ -442,9 +446,9 @@ def matmul_arrays(
         result = out
     else:
         _check_out(out, shape, type(a))
-        result = _empty(a, shape)
+        result = choice.empty_like(a, shape)
     stacked = result.reshape(batch, *core)
-    low = _empty(a, shape) if double else None
+    low = choice.empty_like(a, shape) if double else None
     bound = np.empty(shape) if bounded else None
     info, outcome = product(
         stacked_a,
@@ -455,13 +459,14 @@ def matmul_arrays(
         low=None if low is None else low.reshape(stacked.shape),
         bound=None if bound is None else bound.reshape(stacked.shape),
         prepared=(
-            _unless_repeated(prepared[0], a.shape[:-2], stacked_a),
-            _unless_repeated(prepared[1], b.shape[:-2], stacked_b),
+            _unless_repeated(prepared[0], a, stacked_a),
+            _unless_repeated(prepared[1], b, stacked_b),
         ),
     )
     if bound is not None:
         info = replace(info, bound=bound)
-    if direct and not np.may_share_memory(stacked, result):
+    # Only where axes of the batch become one can NumPy have copied.
+    if direct and result.ndim > 3 and not np.may_share_memory(stacked, result):
         result[...] = stacked.reshape(shape)
     signal(outcome, native)
     if low is not None:
@@ -475,10 +480,12 @@ def matmul_arrays(
 
 
 def _unless_repeated(
-    prepared: Prepared | None, batch: tuple[int, ...], stack: Array
+    prepared: Prepared | None, x: Array, stack: Array
 ) -> Prepared | None:
+    if prepared is None:
+        return None
     # Which matrices of a stack are repeated is not told by its shape.
-    return prepared if stack.shape[0] == math.prod(batch) else None
+    return prepared if stack.shape[0] == math.prod(x.shape[:-2]) else None
 
 
 def check_prepares(options: Options) -> None:
@@ -549,7 +556,7 @@ def prepare_array(
     engine.matmul(
         a,
         b,
-        _empty(x, (batch, rows, 1) if left else (batch, 1, columns)),
+        choice.empty_like(x, (batch, rows, 1) if left else (batch, 1, columns)),
         scheme,
         workspace_bytes=options.workspace_bytes,
         certify="conventional" if certified else None,
@@ -601,6 +608,12 @@ def _stacks(
     a: Array, b: Array
 ) -> tuple[Array, Array, int, tuple[int, int], tuple[int, ...]]:
     """Return operands as stacks, and batch, (m, n) and shape of the result."""
+    if a.ndim == b.ndim == 2:
+        # What follows would find the same, by way of the shapes of no batch.
+        (m, k), (rows, n) = a.shape, b.shape
+        if k != rows:
+            raise _shape_error(a, b)
+        return a.reshape(1, m, k), b.reshape(1, k, n), 1, (m, n), (m, n)
     if not a.ndim or not b.ndim:
         raise _scalar_error(*(("a", a) if not a.ndim else ("b", b)))
     left = a[np.newaxis, :] if a.ndim == 1 else a
@@ -616,14 +629,6 @@ def _stacks(
     return *stacks, math.prod(batch), core, shape
 
 
-def _empty(like: Array, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an uninitialised array of the operands' kind."""
-    if isinstance(like, np.ndarray):
-        return np.empty(shape)
-    # CuPy takes an empty shape for none given.
-    return np.empty_like(like, shape=shape or (1,), order="C").reshape(shape)
-
-
 def _can_write(
     out: NDArray[Any] | None, shape: tuple[int, ...], a: Array, b: Array
 ) -> bool:
@@ -631,12 +636,11 @@ def _can_write(
     return (
         out is not None
         and type(out) is type(a)
-        and out.dtype == np.float64
-        and out.dtype.isnative
+        and (out.dtype is FLOAT64 or (out.dtype == FLOAT64 and out.dtype.isnative))
         and _is_writeable(out)
         and out.shape == shape
-        and not np.may_share_memory(out, a)
-        and not np.may_share_memory(out, b)
+        and not choice.may_share_memory(out, a)
+        and not choice.may_share_memory(out, b)
     )
 
 

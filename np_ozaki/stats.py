@@ -25,7 +25,7 @@ __all__ = [
 Direction = Literal["to device", "to host"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class CallInfo:
     """What one product did.
 
@@ -82,6 +82,50 @@ class CallInfo:
     recomputed: bool = False
     left_out: int = 0
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+
+    def __init__(
+        self,
+        route: str,
+        engine: str,
+        batch: int,
+        m: int,
+        n: int,
+        k: int,
+        num_moduli: int | None = None,
+        scaling: str | None = None,
+        fallback: str | None = None,
+        shift: int = 0,
+        rebalanced: bool = False,
+        workspace_bytes: int = 0,
+        tiles: int = 0,
+        structured_flops: int | None = None,
+        checked: bool = False,
+        recomputed: bool = False,
+        left_out: int = 0,
+        bound: NDArray[np.float64] | None = None,
+    ) -> None:
+        # By hand: each product makes one, and what a frozen dataclass would do, a call
+        # for each field, takes five times as long.
+        self.__dict__.update(
+            route=route,
+            engine=engine,
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            num_moduli=num_moduli,
+            scaling=scaling,
+            fallback=fallback,
+            shift=shift,
+            rebalanced=rebalanced,
+            workspace_bytes=workspace_bytes,
+            tiles=tiles,
+            structured_flops=structured_flops,
+            checked=checked,
+            recomputed=recomputed,
+            left_out=left_out,
+            bound=bound,
+        )
 
     @property
     def flops(self) -> int:

@@ -95,6 +95,16 @@ FAULTS = {
         "return np.asarray(np.sign(x) * (np.abs(x) >> 1))",
         "return np.asarray(x >> 1)",
     ),
+    "short: entries that lack one bit taken for long": (
+        "precision/schemes.py",
+        "_LAST_BITS = (1 << 54 - LONG) - 1",
+        "_LAST_BITS = (1 << 55 - LONG) - 1",
+    ),
+    "short: NaN and Inf taken for long": (
+        "precision/schemes.py",
+        "return math.isfinite(x) and ",
+        "return x != x or ",
+    ),
     "rebalance: without a promise": (
         "precision/multiply.py",
         "    return usual.num_moduli - (best or scheme).num_moduli >= _LEAST_SAVED\n",
@@ -232,8 +242,8 @@ FAULTS = {
     ),
     "front: out written although it aliases": (
         "gemm.py",
-        "        and not np.may_share_memory(out, a)\n"
-        "        and not np.may_share_memory(out, b)\n",
+        "        and not choice.may_share_memory(out, a)\n"
+        "        and not choice.may_share_memory(out, b)\n",
         "",
     ),
     "front: batch operand not broadcast": (
@@ -845,7 +855,7 @@ FAULTS = {
     ),
     "prepared: stacks that are repeated": (
         "gemm.py",
-        "return prepared if stack.shape[0] == math.prod(batch) else None",
+        "return prepared if stack.shape[0] == math.prod(x.shape[:-2]) else None",
         "return prepared",
     ),
     "prepared: parts of a batch taken for whole operands": (
@@ -870,7 +880,7 @@ FAULTS = {
     ),
     "prepared: a failed check keeps what failed": (
         "precision/multiply.py",
-        "            forget(self.prepared)\n",
+        "        forget(prepared)\n",
         "",
     ),
     "prepared: on a device, planes of another number of moduli": (
@@ -1064,6 +1074,16 @@ FAULTS = {
         "array/oz_array.py",
         "(self._storage.lend(self._read()),)",
         "(self._read(),)",
+    ),
+    "array: views begin where the memory does": (
+        "array/storage.py",
+        "        return address(view) - address(host)\n",
+        "        return 0\n",
+    ),
+    "array: shared memory with gaps or backwards begins where it is lowest": (
+        "array/storage.py",
+        "view.flags.forc and host.flags.forc",
+        "view.flags.forc",
     ),
     "array: strict mode lets functions fetch": (
         "array/core.py",

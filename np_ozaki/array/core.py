@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context
-from np_ozaki.array.storage import ON_DEVICE, Storage, address, count_transfer
+from np_ozaki.array.storage import ON_DEVICE, Storage, count_transfer
 from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Prepared
@@ -71,9 +71,13 @@ class Core:
         Contiguous in some order of its axes.
         """
         buffer, _ = choice.needed_memory().extent(x)
-        order = sorted(range(x.ndim), key=lambda i: -x.strides[i])
-        host = np.empty([x.shape[i] for i in order], x.dtype)
-        view = host.transpose(np.argsort(order)) if x.ndim > 1 else host
+        shape, strides = x.shape, x.strides
+        order = sorted(range(x.ndim), key=strides.__getitem__, reverse=True)
+        if order == list(range(x.ndim)):
+            view = host = np.empty(shape, x.dtype)
+        else:
+            host = np.empty([shape[i] for i in order], x.dtype)
+            view = host.transpose(np.argsort(order))
         return cls._of(Storage(host, buffer), view)
 
     @classmethod
@@ -172,15 +176,27 @@ class Core:
         """Bytes of all entries."""
         return self._view.nbytes
 
+    def _place(self) -> int | None:
+        """Return where in a device's buffer this view begins, in bytes.
+
+        None where a device cannot hold it: for its dtype, or entries out of line.
+        """
+        view, storage = self._view, self._storage
+        dtype = view.dtype
+        if not (storage.may_move and dtype.char in ON_DEVICE and dtype.isnative):
+            return None
+        size, offset = dtype.itemsize, storage.offset(view)
+        if offset % size:
+            return None
+        for stride in view.strides:
+            if stride % size:
+                return None
+        return offset
+
     @property
     def _fits_device(self) -> bool:
-        """Whether a device could hold this view: its dtype, and entries aligned."""
-        view, dtype = self._view, self._view.dtype
-        if not self._storage.may_move or dtype.char not in ON_DEVICE:
-            return False
-        size = dtype.itemsize
-        offset = address(view) - address(self._storage.host)
-        return dtype.isnative and not any(s % size for s in (offset, *view.strides))
+        """Whether a device could hold this view."""
+        return self._place() is not None
 
     @property
     def _lives_on_device(self) -> bool:
@@ -195,14 +211,15 @@ class Core:
         MemoryError
             The device has no room.
         """
-        if not self._fits_device:
+        offset = self._place()
+        if offset is None:
             return borrow(self._read())
-        return self._in(self._storage.to_device())
+        return self._in(self._storage.to_device(), offset)
 
-    def _in(self, buffer: Any) -> Any:
-        """Return the device array in a buffer of the storage."""
+    def _in(self, buffer: Any, offset: int) -> Any:
+        """Return the device array that begins so many bytes into a buffer."""
         view = self._view
-        offset = address(view) - address(self._storage.host) if view.size else 0
+        offset = offset if view.size else 0
         return choice.needed_memory().view(
             buffer, offset, view.shape, view.strides, view.dtype
         )
@@ -225,7 +242,7 @@ class Core:
     def _written_on_device(self) -> Iterator[Any]:
         """Yield the device array with current data, to be written."""
         with self._storage.device_write() as buffer:
-            yield self._in(buffer)
+            yield self._in(buffer, self._storage.offset(self._view))
 
 
 @contextlib.contextmanager

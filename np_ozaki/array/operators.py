@@ -30,7 +30,8 @@ class Operators(Core):
     def __matmul__(self, other: Any, /) -> Self:
         """Return the product, on the engine unless `other` wants to answer."""
         result: Self
-        if type(other) in {type(self), np.ndarray}:
+        kind = type(other)
+        if kind is np.ndarray or kind is type(self):
             result = products.matmul(type(self), self, other)
         elif _has_priority(other):
             result = _answer(type(self), operator.matmul, self, other)

@@ -67,23 +67,31 @@ def placed(
     if choice.device_memory() is None:
         return None
     engine = choice.resolve(options)
-    operands = [as_array(adopted(cls, x)) for x in (a, b)]
-    views = [x._view if isinstance(x, Core) else x for x in operands]
-    there = any(isinstance(x, Core) and x._lives_on_device for x in operands)
-    if engine == "cpu" or (engine == "native" and not there):
+    x, y = as_array(adopted(cls, a)), as_array(adopted(cls, b))
+    if engine == "cpu" or (
+        engine == "native" and not (_lives_on_device(x) or _lives_on_device(y))
+    ):
         return None
-    if explicit.native_reason(*views, to_float64=to_float64) is not None:
+    left, right = (z._view if isinstance(z, Core) else z for z in (x, y))
+    if explicit.native_reason(left, right, to_float64=to_float64) is not None:
         return None
-    if not all(x.ndim and x.dtype.isnative for x in views):
+    if not (left.ndim and left.dtype.isnative and right.ndim and right.dtype.isnative):
         return None
     try:
-        left, right = (
-            x._device_view() if isinstance(x, Core) else borrow(x) for x in operands
-        )
-        return left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
+        return _brought(x), _brought(y)
     except MemoryError:
         # The engine brings operands from the host tile by tile.
         return None
+
+
+def _lives_on_device(x: Any) -> bool:
+    return isinstance(x, Core) and x._lives_on_device
+
+
+def _brought(x: Any) -> Any:
+    """Return an operand as an array of float64 on the device."""
+    there = x._device_view() if isinstance(x, Core) else borrow(x)
+    return there if there.dtype is FLOAT64 else there.astype(np.float64, copy=False)
 
 
 def operand_for(x: Core, options: Options) -> Any:
@@ -190,7 +198,7 @@ def prepared_pair(a: Any, b: Any) -> Pair:
 
 def operands(
     cls: type[Core], a: Any, b: Any, out: Any, options: Options
-) -> tuple[Any, Any, contextlib.AbstractContextManager[Any]]:
+) -> tuple[Any, Any, contextlib.AbstractContextManager[Any] | None]:
     """Return operands of a product as arrays of one side, and how to write its target.
 
     Parameters
@@ -207,20 +215,19 @@ def operands(
     Returns
     -------
     left, right : array_like or device array
-    place : context manager
-        Gives the target on that side, and holds it while it is written.
+    place : context manager or None
+        Gives the target on that side, and holds it while it is written; None where
+        `out` is the target as it is.
     """
-    if not any(isinstance(x, Core) for x in (a, b, out)):
-        return a, b, contextlib.nullcontext(out)
+    if not (isinstance(a, Core) or isinstance(b, Core) or isinstance(out, Core)):
+        return a, b, None
     there = None
     if out is None or (isinstance(out, Core) and out._may_write_device()):
         there = placed(cls, a, b, options)
-    if there is not None and out is not None:
-        return *there, out._written_on_device()
-    left, right = there or (on_host(a, "matmul"), on_host(b, "matmul"))
-    if isinstance(out, Core):
-        return left, right, _target_on_host(out)
-    return left, right, contextlib.nullcontext(out)
+    if there is not None:
+        return *there, None if out is None else out._written_on_device()
+    left, right = on_host(a, "matmul"), on_host(b, "matmul")
+    return left, right, _target_on_host(out) if isinstance(out, Core) else None
 
 
 @contextlib.contextmanager
@@ -298,19 +305,22 @@ def _multiply_there(
     native: Callable[..., Any],
     prepared: Pair,
 ) -> _Result:
-    place = contextlib.nullcontext() if out is None else out._written_on_device()
-    with place as target:
-        result, info = matmul_arrays(
-            *operands,
-            target,
-            route=name,
-            options=options,
-            native=native,
-            prepared=prepared,
-        )
-    if out is not None:
-        return out, info
-    return (cls._on_device(result) if result.ndim else choice.to_host(result)[()]), info
+    product = functools.partial(
+        matmul_arrays,
+        *operands,
+        route=name,
+        options=options,
+        native=native,
+        prepared=prepared,
+    )
+    if out is None:
+        result, info = product(None)
+        if result.ndim:
+            return cls._on_device(result), info
+        return choice.to_host(result)[()], info
+    with out._written_on_device() as target:
+        _, info = product(target)
+    return out, info
 
 
 def matmul(cls: type[Core], a: Any, b: Any, out: Any = None) -> Any:

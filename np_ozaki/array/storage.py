@@ -137,6 +137,27 @@ class Storage:
         flat: NDArray[np.uint8] = self.host.ravel(order="K").view(np.uint8)
         return flat
 
+    def offset(self, view: NDArray[Any]) -> int:
+        """Return how many bytes after the first entry of `host` a view begins.
+
+        Parameters
+        ----------
+        view : ndarray
+            Of `host`.
+
+        Returns
+        -------
+        int
+            Below 0 where `host` has negative strides.
+        """
+        host = self.host
+        if view is host or (
+            0 < view.nbytes == host.nbytes and view.flags.forc and host.flags.forc
+        ):
+            # All of it, without gaps; NumPy makes a dict to tell an address.
+            return 0
+        return address(view) - address(host)
+
     # Reading -----------------------------------------------------------------------
 
     def to_host(self) -> None:
@@ -242,13 +263,18 @@ class Storage:
             or not self.may_move
         ):
             return None
-        key = left, address(view) - address(self.host), view.shape, view.strides
+        key = left, self.offset(view), view.shape, view.strides
+        # Without the lock: it would be let go before anybody could use what is found.
+        found = self._prepared.get(key)
+        if found is not None:
+            return found
         with self._lock:
-            if key not in self._prepared:
+            found = self._prepared.get(key)
+            if found is None:
                 if len(self._prepared) == _MOST_VIEWS:
                     self._prepared.pop(next(iter(self._prepared))).close()
-                self._prepared[key] = Prepared()
-            return self._prepared[key]
+                found = self._prepared[key] = Prepared()
+            return found
 
     def _forget(self) -> None:
         """Let nothing be kept of data that are no more."""

@@ -249,12 +249,15 @@ class Keeper:
         tuple or None
             As it was kept; not to be written to.
         """
+        if not self._values:
+            return None
         kept = self._values.get((*self._key, *what))
         content = None if kept is None else kept.content
         if kept is None or content is None:
             return None
         _shelf.use(kept)
-        _count(reused=int(kept.is_operand))
+        if kept.is_operand:
+            _count(reused=1)
         return content
 
     def keep(self, value: Value, *what: Hashable, is_operand: bool = False) -> None:
@@ -269,8 +272,10 @@ class Keeper:
         is_operand : bool, optional
             Whether it counts as the operand prepared, not as a fact beside.
         """
+        if self._prepared is None:
+            return
         nbytes = sum(getattr(x, "nbytes", 0) for x in value)
-        if self._prepared is None or nbytes > self._limit:
+        if nbytes > self._limit:
             return
         kept = _Kept(value, self._place, nbytes, is_operand)
         key = (*self._key, *what)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,7 @@ class Way:
     elsewhere: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
     """How a product was served.
 
@@ -93,20 +94,10 @@ class Served:
     recomputed: bool = False
 
     @property
-    def num_moduli(self) -> int | None:
-        """Largest number of moduli that some matrix took."""
-        used = [way.scheme.num_moduli for way in self.ways if not way.elsewhere]
-        return max(used, default=None)
-
-    @property
-    def shift(self) -> int:
-        """Bits that A lent to B (less than 0: B to A), the most of any matrix."""
-        lent = [way.scheme.shift for way in self.ways if not way.elsewhere]
-        return max(lent, key=abs, default=0)
-
-    @property
     def left_out(self) -> int:
         """Matrices that were left to other arithmetic."""
+        if self.fallback is None:
+            return 0
         return sum(bool(way.elsewhere) for way in self.ways)
 
     @property
@@ -114,10 +105,37 @@ class Served:
         """Who served those."""
         return next((way.elsewhere for way in self.ways if way.elsewhere), "")
 
-    @property
-    def balanced(self) -> bool:
-        """Whether some matrix was rebalanced."""
-        return any(way.balanced for way in self.ways)
+    def most(self) -> tuple[int | None, int, bool]:
+        """Return what the matrices took, at its most.
+
+        Returns
+        -------
+        num_moduli : int or None
+            None where all were left to other arithmetic.
+        shift : int
+            Bits that A lent to B (less than 0: B to A).
+        balanced : bool
+            Whether some matrix was rebalanced.
+        """
+        num_moduli: int | None = None
+        shift, balanced = 0, False
+        last: Way | None = None
+        for way in self.ways:
+            # Most batches have one way for all.
+            if way is last:
+                continue
+            last = way
+            balanced = balanced or way.balanced
+            if way.elsewhere:
+                continue
+            scheme = way.scheme
+            num_moduli = max(num_moduli or 0, scheme.num_moduli)
+            if abs(scheme.shift) > abs(shift):
+                shift = scheme.shift
+        return num_moduli, shift, balanced
+
+
+_NOTHING_DONE = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
 
 
 @dataclass
@@ -131,11 +149,11 @@ class _Work:
     low: Array | None
     options: Options
     ways: list[Way]
-    outcome: Outcome = field(default_factory=lambda: Outcome(False, False, 0, 0))
+    missing: Integers
+    outcome: Outcome = _NOTHING_DONE
     line_shifts: tuple[Integers, Integers] | None = None
     balanced: bool = False
     tries: int = 0
-    missing: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     members: Sequence[int] | None = None
     recomputed: bool = False
     prepared: Pair = UNPREPARED
@@ -171,23 +189,31 @@ class _Work:
             if shifts is not None:
                 shifts = shifts[0][index], shifts[1][index]
         try:
-            outcome = self._checked(a, b, out, low, scheme, target, shifts, prepared)
+            outcome, again = _checked(
+                self.engine,
+                self.options,
+                self.prepared,
+                (a, b, out, low, scheme, target, shifts, prepared),
+            )
         except CheckError as error:
             matrix = index[error.matrix]
             raise error.of(
                 matrix if self.members is None else self.members[matrix]
             ) from None
+        self.recomputed |= again
         if not whole:
             self.out[index] = out
             if self.low is not None:
                 self.low[index] = low
-        if outcome.missing_bits is None:
-            self.missing[index] = 0
-        else:
-            self.missing[index] = outcome.missing_bits
+        missing = 0 if outcome.missing_bits is None else outcome.missing_bits
+        self.missing[slice(None) if whole else index] = missing
+        way = _way(scheme, self.balanced)
         for i in index:
-            self.ways[i] = Way(scheme, self.balanced)
+            self.ways[i] = way
         self.tries += 1
+        if self.tries == 1:
+            self.outcome = outcome
+            return
         seen = self.outcome
         self.outcome = Outcome(
             overflow=seen.overflow or outcome.overflow,
@@ -196,54 +222,86 @@ class _Work:
             tiles=seen.tiles + outcome.tiles,
         )
 
-    def _checked(self, *job: Any) -> Outcome:
-        """Multiply, and once more where a check fails if that was asked for."""
-        try:
-            return self._matmul(*job)
-        except CheckError:
-            # The fault may be in what is kept of an operand.
-            forget(self.prepared)
-            if self.options.check != "recompute":
-                raise
-        self.recomputed = True
-        return self._matmul(*job)
 
-    def _matmul(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        low: Array | None,
-        scheme: Scheme,
-        target: Target | None,
-        line_shifts: tuple[Integers, Integers] | None,
-        prepared: Pair,
-    ) -> Outcome:
-        limit = self.options.workspace_bytes
-        try:
-            return self.engine.matmul(
-                a,
-                b,
-                out,
-                scheme,
-                workspace_bytes=limit,
-                certify=target,
-                line_shifts=line_shifts,
-                low=low,
-                check=bool(self.options.check),
-                prepared=prepared,
-            )
-        except WorkspaceError:
+_Job = tuple[
+    Array,
+    Array,
+    Array,
+    Array | None,
+    Scheme,
+    Target | None,
+    tuple[Integers, Integers] | None,
+    Pair,
+]
+"""A, B, out, low, scheme, target of a certificate, line shifts, what is kept."""
+
+
+def _checked(
+    engine: Engine, options: Options, prepared: Pair, job: _Job
+) -> tuple[Outcome, bool]:
+    """Multiply, and once more where a check fails if that was asked for.
+
+    `prepared` is of the whole operands, also where the job is about some matrices.
+    """
+    try:
+        return _matmul(engine, options, *job), False
+    except CheckError:
+        # The fault may be in what is kept of an operand.
+        forget(prepared)
+        if options.check != "recompute":
             raise
-        except MemoryError as error:
-            raise WorkspaceError(
-                refusal(
-                    "workspace_bytes",
-                    limit,
-                    f"not enough memory for the tiles of a product ({error})",
-                    "lower it: products then run in smaller tiles, with the same bits",
-                )
-            ) from error
+    return _matmul(engine, options, *job), True
+
+
+def _matmul(
+    engine: Engine,
+    options: Options,
+    a: Array,
+    b: Array,
+    out: Array,
+    low: Array | None,
+    scheme: Scheme,
+    target: Target | None,
+    line_shifts: tuple[Integers, Integers] | None,
+    prepared: Pair,
+) -> Outcome:
+    limit = options.workspace_bytes
+    try:
+        return engine.matmul(
+            a,
+            b,
+            out,
+            scheme,
+            workspace_bytes=limit,
+            certify=target,
+            line_shifts=line_shifts,
+            low=low,
+            check=bool(options.check),
+            prepared=prepared,
+        )
+    except WorkspaceError:
+        raise
+    except MemoryError as error:
+        raise WorkspaceError(
+            refusal(
+                "workspace_bytes",
+                limit,
+                f"not enough memory for the tiles of a product ({error})",
+                "lower it: products then run in smaller tiles, with the same bits",
+            )
+        ) from error
+
+
+def _way(scheme: Scheme, balanced: bool) -> Way:
+    if balanced or scheme.shift:
+        return Way(scheme, balanced)
+    return _plain_way(scheme.num_moduli, scheme.scaling)
+
+
+@functools.lru_cache(maxsize=256)
+def _plain_way(num_moduli: int, scaling: str) -> Way:
+    """Return the way of matrices that no bits were lent in."""
+    return Way(Scheme(num_moduli, scaling))
 
 
 def multiply(
@@ -298,17 +356,19 @@ def multiply(
     promise or ``reproducible=True`` forbids it.
     """
     batch = out.shape[0]
-    ways = [Way(Scheme(2))] * batch
-    work = _Work(engine, a, b, out, low, options, ways, prepared=prepared)
-    work.missing = np.zeros(batch, dtype=np.int64)
-    everything = list(range(batch))
-    scheme = plain_scheme(options)
-    if scheme is None and (not out.size or not a.shape[2]):
+    plain = plain_scheme(options)
+    if plain is None and (not out.size or not a.shape[2]):
         # Nothing to certify.
-        scheme = Scheme(AUTO_MODULI, options.scaling)
-    if scheme is not None:
-        work.run(scheme, everything, None)
-    elif options.precision == "exact":
+        plain = Scheme(AUTO_MODULI, options.scaling)
+    if plain is not None:
+        job = (a, b, out, low, plain, None, None, prepared)
+        outcome, recomputed = _checked(engine, options, prepared, job)
+        way = _plain_way(plain.num_moduli, plain.scaling)
+        return Served(outcome, [way] * batch, None, recomputed)
+    ways = [_plain_way(2, "norm")] * batch
+    missing = np.zeros(batch, dtype=np.int64)
+    work = _Work(engine, a, b, out, low, options, ways, missing, prepared=prepared)
+    if options.precision == "exact":
         _exact(work)
     else:
         _certified(work)
@@ -344,7 +404,7 @@ def _certified(work: _Work) -> None:
         ]
     for (scheme, exact), index in _groups(first):
         work.run(scheme, index, None if exact else target)
-    if not work.missing.any():
+    if not np.count_nonzero(work.missing):
         return
     (doubtful,) = np.nonzero(work.missing)
     plain = [int(i) for i in doubtful if not work.ways[i].scheme.shift]
@@ -413,11 +473,11 @@ def _part(
         None if work.low is None else np.empty_like(work.low, shape=shape),
         work.options,
         [work.ways[i] for i in index],
+        missing,
         work.outcome,
         (balanced.rows, balanced.columns),
         True,
         work.tries,
-        missing,
         index,
     )
 
@@ -477,6 +537,8 @@ def _exact(work: _Work) -> None:
 
 def _groups(items: Sequence[_T]) -> list[tuple[_T, list[int]]]:
     """Return the different items with where they stand."""
+    if len(items) == 1:
+        return [(items[0], [0])]
     found: dict[_T, list[int]] = {}
     for i, item in enumerate(items):
         found.setdefault(item, []).append(i)

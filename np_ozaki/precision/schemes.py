@@ -6,6 +6,8 @@ alike, and each matrix of a batch decides by itself.
 
 from __future__ import annotations
 
+import functools
+import math
 from fractions import Fraction
 from numbers import Integral
 
@@ -48,12 +50,22 @@ Integers = NDArray[np.int64]
 SHORT_MIN_FLOPS = 2 * 256**3
 """Below this a product is done before a look at its bits would pay."""
 
+_ALL_LONG = np.full(1, LONG)
+"""Bits of a batch whose matrices all have long entries."""
+
+_FIRST = 4
+"""Entries of a sample that are looked at one by one: one of 32 is short by chance."""
+
+_LAST_BITS = (1 << 54 - LONG) - 1
+"""Of 53, those that an entry of fewer bits than `LONG` has not."""
+
 _TYPICAL_KAPPA = 2.0
 """norm norm / |A||B| of ordinary data, with room for what a certificate loses."""
 
 _DOUBLE_DOUBLE_BITS = 106
 
 
+@functools.lru_cache(maxsize=256)
 def tolerance_exponent(tolerance: float) -> int:
     """Return the largest t for which a certified theta = 2^t keeps a tolerance.
 
@@ -99,8 +111,13 @@ def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
         target = k.bit_length() - 1 - _DOUBLE_DOUBLE_BITS
     else:
         target = tolerance_exponent(float(options.precision))
-    begin = moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
-    return target, begin
+    return target, _enough(target, k)
+
+
+@functools.lru_cache(maxsize=256)
+def _enough(target: int, k: int) -> int:
+    """Return the moduli that ordinary data take for theta = 2^target."""
+    return moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
 
 
 def plain_scheme(options: Options) -> Scheme | None:
@@ -117,11 +134,16 @@ def plain_scheme(options: Options) -> Scheme | None:
         The number of moduli that was asked for; or that of scaling "legacy", which
         exists to fail.
     """
-    if isinstance(options.precision, Integral):
-        return Scheme(int(options.precision), options.scaling)
+    precision = options.precision
+    if type(precision) is int or isinstance(precision, Integral):
+        return _scheme(int(precision), options.scaling)
     if options.scaling == "legacy":
-        return Scheme(AUTO_MODULI, options.scaling)
+        return _scheme(AUTO_MODULI, options.scaling)
     return None
+
+
+_scheme = functools.lru_cache(maxsize=256)(Scheme)
+"""The very object for a number of moduli and a scaling."""
 
 
 def first_scheme(options: Options, k: int) -> tuple[Scheme, bool]:
@@ -181,12 +203,12 @@ def first_schemes(
         One a matrix; True where neither operand is rounded, so that nothing is left to
         certify.
     """
-    usual = [(Scheme(num_moduli, scaling), False)] * batch
+    usual = [(_scheme(num_moduli, scaling), False)] * batch
     (_, m, k), n = a.shape, b.shape[2]
     if scaling != "norm" or 2 * m * n * k < SHORT_MIN_FLOPS:
         return usual
-    longest = _longest(engine, (a, b), keepers)
-    if min(x.min() for x in longest) >= LONG:
+    longest, are_long = _longest(engine, (a, b), keepers)
+    if are_long:
         return usual
     bits = np.broadcast_arrays(
         *(
@@ -209,19 +231,36 @@ def first_schemes(
 
 def _longest(
     engine: Engine, operands: tuple[Array, Array], keepers: tuple[Keeper, Keeper]
-) -> list[Integers]:
-    """Return the bits of the longest entry of a sample of each matrix."""
+) -> tuple[list[Integers], bool]:
+    """Return the bits of the longest entry of a sample of each matrix.
+
+    `LONG` stands for more, and the flag says whether all have as many.
+    """
     known = [keeper.find("longest") or () for keeper in keepers]
     unknown = [i for i, found in enumerate(known) if not found]
     if unknown:
         # At once: a GPU is waited for.
         samples = engine.samples(*(operands[i] for i in unknown))
         for i, sample in zip(unknown, samples, strict=True):
-            sample = np.where(np.isfinite(sample), sample, 0.0)
-            lengths = np.frexp(sample)[1] - entry_units(sample)
-            known[i] = (np.where(sample == 0, 0, lengths).max(axis=1),)
+            known[i] = _longest_entries(sample)
             keepers[i].keep(known[i], "longest")
-    return [longest for (longest,) in known]
+    return [found[0] for found in known], all(found[1] for found in known)
+
+
+def _longest_entries(sample: Array) -> tuple[Integers, bool]:
+    """Return the bits of the longest entry of each row, and whether all are `LONG`."""
+    if all(any(map(_is_long, row)) for row in sample[:, :_FIRST].tolist()):
+        # Most operands: a look at few entries is faster than one pass over all.
+        return _ALL_LONG, True
+    sample = np.where(np.isfinite(sample), sample, 0.0)
+    lengths = np.frexp(sample)[1] - entry_units(sample)
+    longest = np.minimum(np.where(sample == 0, 0, lengths).max(axis=1), LONG)
+    return longest, bool(longest.min() >= LONG)
+
+
+def _is_long(x: float) -> bool:
+    """Return whether a number has `LONG` bits or more."""
+    return math.isfinite(x) and int(math.frexp(x)[0] * 2.0**53) & _LAST_BITS != 0
 
 
 def _short_bits(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from np_ozaki import context
 from np_ozaki.config import Options
-from np_ozaki.gemm import min_flops, native_reason
+from np_ozaki.gemm import FLOAT64, min_flops, native_reason
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
@@ -20,9 +20,6 @@ __all__ = [
     "multiplies_to_float64",
     "options_for",
 ]
-
-FLOAT64 = np.dtype(np.float64)
-"""Of native byte order; NumPy has one such object."""
 
 
 def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | None:

@@ -20,6 +20,8 @@ from np_ozaki.stats import CallInfo
 
 __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
 
+_PLAIN = frozenset({np.ndarray, np.memmap})
+
 _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
@@ -40,7 +42,7 @@ def native_reason(*operands: object, to_float64: bool = False) -> str | None:
         Reason for the counters.
     """
     for x in operands:
-        if type(x) not in {np.ndarray, np.memmap}:
+        if type(x) not in _PLAIN:
             return f"operand of type {type(x).__name__}"
     return dtype_reason(*operands, to_float64=to_float64)
 
@@ -60,9 +62,12 @@ def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
     str or None
         Reason for the counters.
     """
-    dtypes = [x.dtype for x in operands]
-    if all(d is FLOAT64 for d in dtypes):
+    for x in operands:
+        if x.dtype is not FLOAT64:
+            break
+    else:
         return None
+    dtypes = [x.dtype for x in operands]
     if any(d.kind not in "biuf" for d in dtypes) or (
         not to_float64 and np.result_type(*dtypes) != np.float64
     ):
@@ -144,7 +149,9 @@ def run(
     CallInfo
         What happened.
     """
-    a, b = (x if hasattr(x, "__array_ufunc__") else np.asarray(x) for x in operands)
+    a, b = operands
+    a = a if hasattr(a, "__array_ufunc__") else np.asarray(a)
+    b = b if hasattr(b, "__array_ufunc__") else np.asarray(b)
     reason = native_reason(a, b, to_float64=to_float64)
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"

@@ -16,6 +16,7 @@ import twin_device
 import np_ozaki
 from np_ozaki import OzArray
 from np_ozaki.array import functions
+from np_ozaki.array.storage import Storage
 from np_ozaki.engines import choice
 from np_ozaki.testing import assert_same_bits
 
@@ -320,6 +321,35 @@ def test_operands_that_overlap_the_target(place, write):
     write(x)
     write(twin)
     assert_same_bits(x.copy_to_host(), twin)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        np.zeros((4, 6)),
+        np.zeros((4, 6), order="F"),
+        np.zeros((8, 6))[::2],
+        np.zeros(24)[::-1],
+        np.zeros((4, 6))[::-1, ::-1],
+        np.zeros((4, 6))[:, ::-1],
+    ],
+)
+def test_where_a_view_begins(host):
+    storage = Storage(host, shared="host")
+    start = host.ctypes.data
+    for view in (
+        host,
+        host.T,
+        host.view(),
+        host[::-1],
+        host[1:],
+        host[..., ::-1],
+        np.flip(host),
+        host[:0],
+        host[..., None],
+        np.broadcast_to(host[:1], host.shape),
+    ):
+        assert storage.offset(view) == view.ctypes.data - start
 
 
 # ---- Honest errors ----

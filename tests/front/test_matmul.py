@@ -82,6 +82,21 @@ def test_out_of_batches_strided_and_broadcast():
     assert_same_bits(wider, np.stack([want, want]))
 
 
+def test_out_whose_axes_do_not_merge():
+    a, b = integers(3, (2, 3, 4, 5)), integers(4, (5, 6))
+    want = np_ozaki.matmul(a, b)
+    for out in (
+        np.zeros((3, 2, 4, 6)).swapaxes(0, 1),
+        np.zeros((2, 6, 4, 9))[:, ::2, :, 1:7],
+        np.zeros((6, 4, 3, 2)).T,
+    ):
+        assert np_ozaki.matmul(a, b, out=out) is out
+        assert_same_bits(out, want)
+    column = np.zeros((2, 3, 4, 2))[..., 1]
+    assert np_ozaki.matmul(a, b[:, 0], out=column) is column
+    assert_same_bits(column, want[..., 0])
+
+
 @pytest.mark.parametrize("shape", [(24, 24), (3, 17, 17)])
 def test_out_aliases_an_operand(shape):
     a = integers(5, shape, 10)
