@@ -8,6 +8,7 @@ and `cuda_copies`.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +24,12 @@ from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_hopper_lines import has_winograd
-from np_ozaki.engines.cuda_lines import Operands
-from np_ozaki.engines.cuda_sides import Job, Side
+from np_ozaki.engines.cuda_lines import Device, Operands
+from np_ozaki.engines.cuda_replay import Recorder, Recording
+from np_ozaki.engines.cuda_sides import Job, Side, enter_both
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.cuda_tiles import (
+    queue_residue_tiles,
     reconstruct_tiles,
     residue_tiles_bytes,
     tile_shape,
@@ -53,6 +56,10 @@ __all__ = ["CudaEngine"]
 _LEAST_BUDGET = 1 << 22
 """Workspace below which a product that finds no memory gives up."""
 
+_MOST_RECORDINGS = 256
+_PAIR_BYTES = 16
+"""Operands that begin at a multiple of it are read in pairs of entries."""
+
 _OVERFLOW, _INVALID = 1, 2
 """Flags that kernels set."""
 
@@ -67,6 +74,10 @@ class CudaEngine(Stages):
     """
 
     name = "cuda"
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._recordings: dict[Hashable, Recording | None] = {}
 
     # What is not this engine's ----------------------------------------------------
 
@@ -190,7 +201,7 @@ class CudaEngine(Stages):
         symmetric: bool = False,
     ) -> CudaTiles:
         """Return how a product of batch, m, n, k is cut on the current device."""
-        if self.device.has_tiles():
+        if self.device.tile_clusters():
             tiles = choose_residue_tiles(
                 *size,
                 num_planes=num_planes,
@@ -290,6 +301,12 @@ class CudaEngine(Stages):
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
         limit = workspace_bytes or self.device.default_workspace()
+        key = None
+        if low is None and line_shifts is None and not check and prepared == UNPREPARED:
+            key = self._replay_key(a, b, out, scheme, certify, limit)
+            found = None if key is None else self._replayed(key, a, b, out)
+            if found is not None:
+                return self._looked_at(found, a, b, scheme, certify, limit)
         keepers = (
             self._keeper(a, prepared[0], limit, left=True),
             self._keeper(b, prepared[1], limit, left=False),
@@ -301,13 +318,115 @@ class CudaEngine(Stages):
         if line_shifts is not None:
             # Facts that a whole batch shares could not take shifts of its matrices.
             job = job.with_whole_batches()
-        outcome = self._within_memory(job, workspace_bytes)
-        if outcome.missing_bits is None or certify is None:
+        if key is None:
+            outcome = self._within_memory(job, workspace_bytes)
+        else:
+            outcome = self._recorded(key, job, workspace_bytes, (a, b, out))
+        return self._looked_at(outcome, a, b, scheme, certify, limit)
+
+    def _looked_at(
+        self,
+        outcome: Outcome,
+        a: Any,
+        b: Any,
+        scheme: Scheme,
+        certify: Target | None,
+        limit: int,
+    ) -> Outcome:
+        """Return the outcome after a second look at matrices that are in doubt."""
+        first = outcome.missing_bits
+        if first is None or certify is None or not first.any():
             return outcome
-        short = self._missing_bits(
-            job.a, job.b, outcome.missing_bits, job.scheme, certify, limit
-        )
+        short = self._missing_bits(a, b, first, scheme, certify, limit)
         return replace(outcome, missing_bits=short)
+
+    # Products that are queued again -------------------------------------------------
+
+    def _replay_key(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        scheme: Scheme,
+        certify: Target | None,
+        limit: int,
+    ) -> Hashable | None:
+        """Return all that queued kernels depend on but addresses, or None.
+
+        None is for products that are not recorded: of the host, of several tiles, and
+        those that someone looks at.
+        """
+        device = self.device
+        if not device.tile_clusters() or device.is_host(out) or device.is_timed():
+            return None
+        pointers = device.pointer(a), device.pointer(b), device.pointer(out)
+        return (
+            device.place(),
+            a.shape,
+            a.strides,
+            b.shape,
+            b.strides,
+            out.shape,
+            out.strides,
+            scheme,
+            certify,
+            limit,
+            *(pointer % _PAIR_BYTES for pointer in pointers),
+            pointers[0] == pointers[1],
+        )
+
+    def _replayed(self, key: Hashable, a: Any, b: Any, out: Any) -> Outcome | None:
+        """Queue a product as it was queued before, or return None."""
+        recording = self._recordings.get(key)
+        if recording is None:
+            return None
+        try:
+            missing = recording.replay(self.device, a, b, out)
+        except Exception as error:
+            if not self.device.is_out_of_memory(error):
+                raise
+            traceback.clear_frames(error.__traceback__)
+            return None
+        outcome: Outcome = recording.outcome
+        if missing is None:
+            return outcome
+        short = self.device.fetch(missing).astype(np.int64)
+        return replace(outcome, missing_bits=short)
+
+    def _recorded(
+        self,
+        key: Hashable,
+        job: Job,
+        workspace_bytes: int | None,
+        operands: tuple[Any, Any, Any],
+    ) -> Outcome:
+        """Multiply, and keep what was queued where it is one tile."""
+        if key in self._recordings or not self._is_one_tile(job, workspace_bytes):
+            return self._within_memory(job, workspace_bytes)
+        recorder = Recorder(self.device, *operands)
+        engine = CudaEngine(recorder)
+        outcome = engine._within_memory(job, workspace_bytes)
+        while len(self._recordings) >= _MOST_RECORDINGS:
+            self._recordings.pop(next(iter(self._recordings)), None)
+        self._recordings[key] = recorder.recording(outcome)
+        return outcome
+
+    def _is_one_tile(self, job: Job, workspace_bytes: int | None) -> bool:
+        tiles = self._tiles_of(job, workspace_bytes or self.device.default_workspace())
+        batch, m, n = job.out.shape
+        return tiles.fused and (batch, m, n) == (tiles.batch, tiles.m, tiles.n)
+
+    def _tiles_of(self, job: Job, budget: int) -> CudaTiles:
+        """Return how a job is cut."""
+        variant = job.variant
+        return self._tiles(
+            (*job.out.shape, job.a.shape[2]),
+            variant.num_moduli + variant.cut_plane,
+            budget,
+            job.scheme,
+            host=self.device.is_host(job.out),
+            symmetric=self._is_symmetric(job),
+        )
 
     def _keeper(
         self, x: Any, prepared: Prepared | None, limit: int, *, left: bool
@@ -325,17 +444,10 @@ class CudaEngine(Stages):
 
     def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for, trying smaller ones."""
-        device, variant = self.device, job.variant
+        device = self.device
         budget = workspace_bytes or device.default_workspace()
         while True:
-            tiles = self._tiles(
-                (*job.out.shape, job.a.shape[2]),
-                variant.num_moduli + variant.cut_plane,
-                budget,
-                job.scheme,
-                host=device.is_host(job.out),
-                symmetric=self._is_symmetric(job),
-            )
+            tiles = self._tiles_of(job, budget)
             try:
                 return self._tiled(job, tiles)
             except Exception as error:
@@ -376,21 +488,26 @@ class CudaEngine(Stages):
     def _tiled(self, job: Job, tiles: CudaTiles) -> Outcome:
         batch, certify = job.out.shape[0], job.target is not None
         host = self.device.is_host(job.out)
-        flags = self.device.zeros((1,), np.int32)
-        missing = self.device.zeros((batch,), np.int32)
+        # On the device nobody reads what kernels join to the flags.
+        make = self.device.zeros if host else self.device.empty
+        flags = make((1,), np.int32)
+        missing = self.device.zeros((batch,), np.int32) if certify else None
         sums = Checksums(self, job.out.shape) if job.check else None
         count = 0
         with self.device.transfer() as copies:
             for part in ranges(batch, tiles.batch):
                 stays = tiles.m >= job.out.shape[1]
                 checked = None if sums is None else sums.part(part, stays=stays)
+                found = None if missing is None else missing[part]
                 count += self._part(
-                    job.part(part), tiles, copies, flags, missing[part], checked
+                    job.part(part), tiles, copies, flags, found, checked
                 )
         if sums is not None:
             sums.verify(turned=job.is_turned)
         happened = int(self.device.fetch(flags)[0]) if host else 0
-        short = self.device.fetch(missing).astype(np.int64) if certify else None
+        short = None
+        if missing is not None:
+            short = self.device.fetch(missing).astype(np.int64)
         return Outcome(
             overflow=bool(happened & _OVERFLOW),
             invalid=bool(happened & _INVALID),
@@ -424,6 +541,7 @@ class CudaEngine(Stages):
             left.known = self.line_facts(whole[0], scheme, left=True)
             right.known = self.line_facts(whole[1], scheme, left=False)
             replace_exponents(self, *whole, left.known, right.known, scheme, tiles)
+        enter_both(left, right, rows[0], columns[0])
         for number, j in enumerate(columns):
             right.enter(j)
             for i in rows:
@@ -515,11 +633,11 @@ class CudaEngine(Stages):
         )
         residues = device.empty((size,), np.uint8)
         lower = device.empty(out.shape, np.int32) if variant.cut_plane else None
-        device.mark("residue_gemm")
         left_planes, right_planes = (
             x[0] if products == 1 else _flat(x[0]) for x in (a, b)
         )
-        device.residue_tiles(
+        queue_residue_tiles(
+            self,
             left_planes,
             right_planes,
             residues,
@@ -530,7 +648,7 @@ class CudaEngine(Stages):
             symmetric=symmetric,
         )
         if variant.cut_plane and products > 1:
-            device.residue_tiles(a[1], b[1], residues, lower, out.shape, 0, 1)
+            queue_residue_tiles(self, a[1], b[1], residues, lower, (batch, m, n), 0)
         remainders = device.empty(out.shape, np.uint64) if job.check else None
         reconstruct_tiles(
             self,

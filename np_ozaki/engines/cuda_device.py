@@ -21,6 +21,7 @@ from np_ozaki._kernels.render import Variant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.engines.cuda_hopper import CAPABILITY, ResidueTiles
+from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.errors import OperandTypeError, refusal
 
 __all__ = [
@@ -162,7 +163,7 @@ class CupyDevice:
     """The current GPU, as `cuda.Device` asks for it."""
 
     def __init__(self) -> None:
-        self._facts: dict[int, tuple[int, int, int]] = {}
+        self._facts: dict[int, tuple[int, int, int, int]] = {}
         self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.RawKernel] = {}
@@ -171,8 +172,8 @@ class CupyDevice:
 
     # Facts -------------------------------------------------------------------------
 
-    def _of_device(self) -> tuple[int, int, int]:
-        """Return bytes of memory, of a block's shared memory, and the capability."""
+    def _of_device(self) -> tuple[int, int, int, int]:
+        """Return bytes of memory and of a block's shared memory, capability, count."""
         index = runtime.getDevice()
         if index not in self._facts:
             memory = runtime.memGetInfo()[1]
@@ -180,7 +181,10 @@ class CupyDevice:
                 runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, index
             )
             capability = int(cupy.cuda.Device(index).compute_capability)
-            self._facts[index] = int(memory), int(shared), capability
+            count = runtime.deviceGetAttribute(
+                runtime.cudaDevAttrMultiProcessorCount, index
+            )
+            self._facts[index] = int(memory), int(shared), capability, int(count)
         return self._facts[index]
 
     def place(self) -> str:
@@ -291,11 +295,18 @@ class CupyDevice:
         shared: int = 0,
     ) -> None:
         """Queue a kernel; ints go as int64, host arrays by value."""
+        function = self.launcher(stage, variant, kernel, dynamic=shared > 0)
+        function(grid, (block,), args, shared)
+
+    def launcher(
+        self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
+    ) -> cupy.RawKernel:
+        """Return a kernel of the current device."""
         key = (int(runtime.getDevice()), stage, variant, kernel)
         function = self._kernels.get(key)
         if function is None:
-            function = self._prepared(key, dynamic=shared > 0)
-        function(grid, (block,), args, shared_mem=shared)
+            function = self._prepared(key, dynamic=dynamic)
+        return function
 
     def _prepared(self, key: _Kernel, *, dynamic: bool) -> cupy.RawKernel:
         """Return a kernel of the current device that may use all of shared memory."""
@@ -357,35 +368,26 @@ class CupyDevice:
         """Return whether blocks of the current device share memory in clusters."""
         return self._of_device()[2] >= CAPABILITY
 
-    def has_tiles(self) -> bool:
-        """Return whether the current device runs `residue_tiles`."""
-        return self._of_device()[2] == CAPABILITY
+    def tile_clusters(self) -> int:
+        """Return how many clusters of `residue_tiles` run at a time; 0 without it."""
+        *_, capability, multiprocessors = self._of_device()
+        return multiprocessors // 2 if capability == CAPABILITY else 0
 
     def residue_tiles(
-        self,
-        left: cupy.ndarray,
-        right: cupy.ndarray,
-        tiles: cupy.ndarray,
-        lower: cupy.ndarray | None,
-        shape: tuple[int, int, int],
-        num_planes: int,
-        products: int,
-        *,
-        symmetric: bool = False,
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
     ) -> None:
-        """Queue products of planes that leave residue tiles; see `cuda_lines`."""
-        self._residue_tiles(
-            left,
-            right,
-            tiles,
-            lower,
-            shape,
-            num_planes,
-            products,
-            symmetric=symmetric,
-        )
+        """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
+        self._residue_tiles(left, right, work)
+
+    def clear(self, pointer: int, nbytes: int) -> None:
+        """Queue the writing of zeros."""
+        runtime.memsetAsync(pointer, 0, nbytes, cupy.cuda.get_current_stream().ptr)
 
     # Timing ------------------------------------------------------------------------
+
+    def is_timed(self) -> bool:
+        """Return whether this thread collects `mark`s."""
+        return getattr(self._listeners, "marks", None) is not None
 
     def mark(self, stage: str) -> None:
         """Note that the work queued from here on belongs to a stage."""

@@ -13,14 +13,15 @@ import os
 import tempfile
 from typing import Any
 
-import cupy
 import numpy as np
 from cupy.cuda import driver, function, runtime
 from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import source
-from np_ozaki.tiling import TILE_COLUMNS, TILE_ROWS
+from np_ozaki.engines.cuda_lines import PlaneStack
+from np_ozaki.engines.cuda_tiles import WORK
+from np_ozaki.tiling import TILE_ROWS
 
 __all__ = ["CAPABILITY", "ResidueTiles"]
 
@@ -37,32 +38,10 @@ _SHARED_BYTES = 4 * 3 * 128 * _STEP + 1024
 _MAX_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 
+_WORK_BYTES = np.dtype(f"V{WORK.itemsize}")
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 _BYTES, _SWIZZLE_128, _PROMOTE_128 = 0, 3, 2
 """Of CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion."""
-
-_WORK = np.dtype(
-    [
-        ("tiles", np.uint64),
-        ("lower", np.uint64),
-        ("lower_batch_stride", np.int64),
-        ("lower_row_stride", np.int64),
-        ("num_planes", np.int32),
-        ("all_planes", np.int32),
-        ("products", np.int32),
-        ("batch", np.int32),
-        ("batch_a", np.int32),
-        ("batch_b", np.int32),
-        ("rows", np.int32),
-        ("columns", np.int32),
-        ("steps", np.int32),
-        ("groups", np.int32),
-        ("symmetric", np.int32),
-        ("unused", np.int32),
-        ("items", np.int64),
-    ]
-)
-"""`Work` of the kernel, field by field."""
 
 
 def _cubin() -> bytes:
@@ -158,67 +137,24 @@ class ResidueTiles:
     """The kernel, loaded on each device where it is called."""
 
     def __init__(self) -> None:
-        self._functions: dict[int, tuple[Any, int]] = {}
+        self._functions: dict[int, Any] = {}
 
-    def _function(self) -> tuple[Any, int]:
-        """Return the kernel and how many clusters of two blocks the device holds."""
+    def _function(self) -> Any:
         index = int(runtime.getDevice())
         if index not in self._functions:
             module = function.Module()
             module.load(_cubin())
             kernel = module.get_function(_STAGE)
             driver.funcSetAttribute(kernel.ptr, _MAX_DYNAMIC_SHARED, _SHARED_BYTES)
-            count = runtime.deviceGetAttribute(
-                runtime.cudaDevAttrMultiProcessorCount, index
-            )
-            self._functions[index] = kernel, int(count) // 2
+            self._functions[index] = kernel
         return self._functions[index]
 
     def __call__(
-        self,
-        left: cupy.ndarray,
-        right: cupy.ndarray,
-        tiles: cupy.ndarray,
-        lower: cupy.ndarray | None,
-        shape: tuple[int, int, int],
-        num_planes: int,
-        products: int,
-        *,
-        symmetric: bool,
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
     ) -> None:
-        """Queue the products; see `cuda_lines.Device.residue_tiles`."""
-        kernel, clusters = self._function()
-        batch, rows, columns = shape
-        all_planes, batch_a, lines_a, k = left.shape
-        batch_b, lines_b = right.shape[1:3]
-        pairs = -(-rows // (2 * TILE_ROWS))
-        wide = -(-columns // TILE_COLUMNS)
-        of_matrix = pairs * (pairs + 1) // 2 if symmetric else pairs * wide
-        items = batch * of_matrix * all_planes
-        work = np.empty(1, _WORK)
-        work[0] = (
-            tiles.data.ptr,
-            0 if lower is None else lower.data.ptr,
-            0 if lower is None else lower.strides[0] // 4,
-            0 if lower is None else lower.strides[1] // 4,
-            num_planes,
-            all_planes,
-            products,
-            batch,
-            batch_a,
-            batch_b,
-            rows,
-            columns,
-            -(-k // _STEP),
-            clusters,
-            symmetric,
-            0,
-            items,
+        """Queue the products; see `cuda_tiles.queue_residue_tiles`."""
+        items, clusters = (int(work[name][0]) for name in ("items", "groups"))
+        args = (_tensor_map(*left), _tensor_map(*right), work.view(_WORK_BYTES))
+        self._function()(
+            (2 * min(clusters, items), 1, 1), (_THREADS, 1, 1), args, _SHARED_BYTES
         )
-        args = (
-            _tensor_map(left.data.ptr, all_planes * batch_a, lines_a, k),
-            _tensor_map(right.data.ptr, all_planes * batch_b, lines_b, k),
-            work.view(f"V{_WORK.itemsize}"),
-        )
-        grid = (2 * min(clusters, items), 1, 1)
-        kernel(grid, (_THREADS, 1, 1), args, _SHARED_BYTES)

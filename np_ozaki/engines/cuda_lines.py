@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant
 
-__all__ = ["Device", "Facts", "Operands", "result_fields", "structure"]
+__all__ = ["Device", "Facts", "Operands", "PlaneStack", "result_fields", "structure"]
 
 
 def structure(*fields: int) -> NDArray[np.void]:
@@ -49,6 +49,25 @@ def result_fields(device: Device, out: Any) -> tuple[int, ...]:
         Address, strides in entries, shape.
     """
     return (device.pointer(out), *(s // 8 for s in out.strides), *out.shape)
+
+
+class PlaneStack(NamedTuple):
+    """Where planes of a product lie, one after the other.
+
+    Attributes
+    ----------
+    pointer : int
+        Address.
+    stack : int
+        Matrices of all planes.
+    lines, k : int
+        Of each, padded.
+    """
+
+    pointer: int
+    stack: int
+    lines: int
+    k: int
 
 
 class Device(Protocol):
@@ -119,6 +138,16 @@ class Device(Protocol):
         """Queue a kernel; ints go as int64, host arrays (`structure`) by value."""
         ...
 
+    def launcher(
+        self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
+    ) -> Any:
+        """Return a kernel of the current device, to be called again and again.
+
+        It takes grid, block (a tuple), arguments and bytes of dynamic shared memory;
+        `dynamic` tells whether there will be some.
+        """
+        ...
+
     def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
         """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
         ...
@@ -127,44 +156,22 @@ class Device(Protocol):
         """Return whether blocks of the current device share memory in clusters."""
         ...
 
-    def has_tiles(self) -> bool:
-        """Return whether the current device runs `residue_tiles`."""
+    def tile_clusters(self) -> int:
+        """Return how many clusters of `residue_tiles` run at a time; 0 without it."""
         ...
 
     def residue_tiles(
-        self,
-        left: Any,
-        right: Any,
-        tiles: Any,
-        lower: Any,
-        shape: tuple[int, int, int],
-        num_planes: int,
-        products: int,
-        *,
-        symmetric: bool = False,
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
     ) -> None:
-        """Queue products of planes that leave residue tiles.
+        """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
+        ...
 
-        Parameters
-        ----------
-        left : (all_planes, batch, lines, k) device array of int8
-            Lines and k padded with zeros; batch 1 broadcasts; k at most 2^17.
-        right : (all_planes, batch, lines, k) device array of int8
-            Likewise.
-        tiles : device array of uint8
-            Takes the residues of the first `num_planes` planes; see `cuda_tiles`.
-        lower : (batch, rows, columns) device array of int32 or None
-            Takes the products of the last plane, if that is one more.
-        shape : tuple of int
-            batch, rows, columns of the result.
-        num_planes : int
-            Planes of moduli.
-        products : int
-            How many planes belong to one modulus.
-        symmetric : bool, optional
-            Whether the result is symmetric: pairs of tiles below the diagonal are left
-            out, and `lower` is mirrored.
-        """
+    def clear(self, pointer: int, nbytes: int) -> None:
+        """Queue the writing of zeros."""
+        ...
+
+    def is_timed(self) -> bool:
+        """Return whether this thread collects `mark`s."""
         ...
 
     def fetch(self, x: Any) -> NDArray[Any]:

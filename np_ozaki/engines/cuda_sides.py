@@ -21,7 +21,7 @@ from np_ozaki.engines.parallel import of_batch
 from np_ozaki.engines.prepared import Keeper
 from np_ozaki.tiling import CudaTiles, padded
 
-__all__ = ["Job", "Side"]
+__all__ = ["Job", "Side", "enter_both"]
 
 _FACT_BYTES = 32
 """Of one line."""
@@ -175,28 +175,43 @@ class Side:
         """Go on to a tile of lines."""
         if self._lines == lines:
             return
-        self._planes = None
-        self._lines = lines
-        engine = self.engine
-        if self._whole is not None:
-            self.operand = self.whole().of(lines)
-        else:
-            self.operand = Operands(self._source.load(lines), engine.device)
+        self._load(lines)
         k = self.x.shape[2]
         at_once = self.known is None and k <= self._tiles.k
         if at_once and (self._has_room() or self._made_at_once()):
             words, *planes = self._kept_or_made(self._facts_and_planes, "planes")
-            self.facts, self._planes = Facts(words), (slice(0, k), planes)
+            self._take(Facts(words), planes)
         elif self.known is not None:
             single = self.known.words.shape[1] == 1
-            self.facts = self.known.part(lines) if single else self.known
+            self._take(self.known.part(lines) if single else self.known)
         else:
             (words,) = self._kept_or_made(self._facts, "facts")
-            self.facts = Facts(words)
-        self.moved = self.facts
-        if self._shifts is not None:
-            shifts = self._shifts[:, lines]
-            self.moved = engine.moved_facts(self.operand, self.facts, shifts)
+            self._take(Facts(words))
+
+    def _load(self, lines: slice) -> None:
+        self._planes = None
+        self._lines = lines
+        if self._whole is not None:
+            self.operand = self.whole().of(lines)
+        else:
+            self.operand = Operands(self._source.load(lines), self.engine.device)
+
+    def _take(self, facts: Facts, planes: Sequence[Any] | None = None) -> None:
+        self.facts = self.moved = facts
+        if planes is not None:
+            self._planes = (slice(0, self.x.shape[2]), planes)
+        if self._shifts is not None and self._lines is not None:
+            shifts = self._shifts[:, self._lines]
+            self.moved = self.engine.moved_facts(self.operand, facts, shifts)
+
+    def _joins(self) -> bool:
+        """Return whether facts and planes may come from a launch for both operands."""
+        return (
+            self.known is None
+            and self._tiles.fused
+            and self.engine.device.has_clusters()
+            and not self._has_room()
+        )
 
     def _made_at_once(self) -> bool:
         """Return whether facts and planes come from the same kernel."""
@@ -294,3 +309,43 @@ class Side:
                 planes = self.engine.residues(operand, self.facts, self.variant)
                 self._planes = (inner, [planes])
         return self._planes[1]
+
+
+def enter_both(left: Side, right: Side, rows: slice, columns: slice) -> None:
+    """Go on to a tile of both operands, in one launch where that is possible.
+
+    Parameters
+    ----------
+    left, right : Side
+        Of A and of B.
+    rows, columns : slice
+        Their lines.
+    """
+    if left is right or not (left._joins() and right._joins()):
+        left.enter(rows)
+        right.enter(columns)
+        return
+    left._load(rows)
+    right._load(columns)
+    engine, how = left.engine, (left.scheme, left._of_product)
+    both = left.operand, right.operand
+    facts: Any
+    planes: Any
+    if left._tiles.products > 1:
+        facts = facts_only(engine, *both, *how) or [
+            Facts(*side._facts()) for side in (left, right)
+        ]
+        pairs = list(zip(both, facts, strict=True))
+        planes = winograd_planes(engine, pairs[0], pairs[1], *how)
+        planes = [[x for x in side if x is not None] for side in planes]
+    else:
+        found: Any = facts_and_planes(engine, *both, *how)
+        if found is None:
+            left._lines = right._lines = None
+            left.enter(rows)
+            right.enter(columns)
+            return
+        facts, planes = zip(*found, strict=True)
+        planes = [[x] for x in planes]
+    left._take(facts[0], planes[0])
+    right._take(facts[1], planes[1])

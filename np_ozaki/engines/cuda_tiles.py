@@ -17,16 +17,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from np_ozaki._kernels.render import Variant
-from np_ozaki.engines.cuda_lines import Facts, Operands, result_fields, structure
-from np_ozaki.tiling import padded
+from np_ozaki.engines.cuda_lines import (
+    Facts,
+    Operands,
+    PlaneStack,
+    result_fields,
+    structure,
+)
+from np_ozaki.tiling import TILE_COLUMNS, TILE_ROWS, padded
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda_stages import Stages
 
-__all__ = ["TileShape", "reconstruct_tiles", "residue_tiles_bytes", "tile_shape"]
+__all__ = [
+    "WORK",
+    "TileShape",
+    "queue_residue_tiles",
+    "reconstruct_tiles",
+    "residue_tiles_bytes",
+    "tile_shape",
+]
 
-_ROWS, _COLUMNS = 128, 256
+_ROWS, _COLUMNS = TILE_ROWS, TILE_COLUMNS
 _PLANE_BYTES = _ROWS * _COLUMNS
 _GROUPS = 2
 _PATCHES = 32
@@ -40,6 +55,33 @@ _STEPS_IN_MEMORY = {1: 4, 7: 1}
 
 _MIRROR_BYTES = 32 * (16 + 2) * 8
 _ENOUGH_BLOCKS = 4096
+
+
+WORK = np.dtype(
+    [
+        ("tiles", np.uint64),
+        ("lower", np.uint64),
+        ("lower_batch_stride", np.int64),
+        ("lower_row_stride", np.int64),
+        ("num_planes", np.int32),
+        ("all_planes", np.int32),
+        ("products", np.int32),
+        ("batch", np.int32),
+        ("batch_a", np.int32),
+        ("batch_b", np.int32),
+        ("rows", np.int32),
+        ("columns", np.int32),
+        ("steps", np.int32),
+        ("groups", np.int32),
+        ("symmetric", np.int32),
+        ("unused", np.int32),
+        ("items", np.int64),
+    ]
+)
+"""`Work` of tile_order.cuh, field by field."""
+
+_STEP = 128
+"""Bytes along k that the kernel takes at a time."""
 
 
 class TileShape(NamedTuple):
@@ -118,6 +160,76 @@ def residue_tiles_bytes(
     """
     tiles = tile_shape(m, n, products, symmetric=symmetric).tiles
     return batch * tiles * num_moduli * products * _PLANE_BYTES
+
+
+def queue_residue_tiles(
+    stages: Stages,
+    left: Any,
+    right: Any,
+    tiles: Any,
+    lower: Any,
+    shape: tuple[int, int, int],
+    num_planes: int,
+    products: int = 1,
+    *,
+    symmetric: bool = False,
+) -> None:
+    """Queue products of planes, as residues in tiles.
+
+    Parameters
+    ----------
+    stages : Stages
+        Where the kernel is queued.
+    left : (all_planes, batch, lines, k) device array of int8
+        Lines and k padded with zeros; batch 1 broadcasts; k at most 2^17.
+    right : (all_planes, batch, lines, k) device array of int8
+        Likewise.
+    tiles : device array of uint8
+        Takes the residues of the first `num_planes` planes.
+    lower : (batch, rows, columns) device array of int32 or None
+        Takes the products of the last plane, if that is one more.
+    shape : tuple of int
+        batch, rows, columns of the products.
+    num_planes : int
+        Planes of moduli.
+    products : int, optional
+        How many planes belong to one modulus.
+    symmetric : bool, optional
+        Whether `right` is `left`: squares of tiles below the diagonal are left out, and
+        `lower` is mirrored.
+    """
+    device = stages.device
+    batch, rows, columns = shape
+    all_planes, k = left.shape[0], left.shape[3]
+    squares = -(-rows // (2 * _ROWS))
+    across = squares + 1 if symmetric else -(-columns // _COLUMNS)
+    items = batch * squares * across // (2 if symmetric else 1) * all_planes
+    work = np.zeros(1, WORK)
+    work[0] = (
+        device.pointer(tiles),
+        0 if lower is None else device.pointer(lower),
+        *((0, 0) if lower is None else (s // 4 for s in lower.strides[:2])),
+        num_planes,
+        all_planes,
+        products,
+        batch,
+        left.shape[1],
+        right.shape[1],
+        rows,
+        columns,
+        -(-k // _STEP),
+        device.tile_clusters(),
+        symmetric,
+        0,
+        items,
+    )
+    device.mark("residue_gemm")
+    device.residue_tiles(_stack(stages, left), _stack(stages, right), work)
+
+
+def _stack(stages: Stages, planes: Any) -> PlaneStack:
+    count, batch, lines, k = planes.shape
+    return PlaneStack(stages.device.pointer(planes), count * batch, lines, k)
 
 
 def reconstruct_tiles(

@@ -52,7 +52,7 @@ class Place:
     @property
     def hopper(self) -> CudaEngine:
         """The engine that makes residue tiles, if there is one."""
-        return next(x for x in self.engines() if x.device.has_tiles())
+        return next(x for x in self.engines() if x.device.tile_clusters())
 
 
 def simulated() -> Place:
@@ -88,8 +88,8 @@ def on_gpu() -> Place:
         def has_clusters(self) -> bool:
             return False
 
-        def has_tiles(self) -> bool:
-            return False
+        def tile_clusters(self) -> int:
+            return 0
 
     class Unfused(Older):
         """No shared memory for whole lines, and poison in new arrays."""

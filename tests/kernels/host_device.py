@@ -6,6 +6,7 @@ The CUDA engine's own code and the kernels' text run as they are, without a GPU.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -14,7 +15,16 @@ import numpy as np
 import simt
 from tile_layout import tiles_of
 
+from np_ozaki.engines.cuda_tiles import WORK
 from np_ozaki.numerics.moduli import MODULI
+
+
+def at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Return the array at an address."""
+    shape = tuple(map(int, shape))
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    buffer = (ctypes.c_byte * nbytes).from_address(int(pointer))
+    return np.frombuffer(buffer, dtype).reshape(shape)
 
 
 class HostDevice:
@@ -92,6 +102,13 @@ class HostDevice:
             given.append(x)
         simt.launch(stage, variant, kernel, grid, block, tuple(given), shared)
 
+    def launcher(self, stage, variant, kernel, *, dynamic):
+        def launch(grid, block, args, shared):
+            assert dynamic == (shared > 0)
+            self.launch(stage, variant, kernel, grid, *block, args, shared)
+
+        return launch
+
     def gemm(self, left, right, out, *, accumulate: bool) -> None:
         assert all(x.flags.c_contiguous for x in (left, right, out))
         product = np.matmul(
@@ -104,27 +121,40 @@ class HostDevice:
     def has_clusters(self) -> bool:
         return self._hopper
 
-    def has_tiles(self) -> bool:
-        return self._hopper
+    def tile_clusters(self) -> int:
+        return 3 if self._hopper else 0
 
-    def residue_tiles(
-        self, left, right, tiles, lower, shape, num_planes, products, *, symmetric=False
-    ) -> None:
+    def residue_tiles(self, left, right, work) -> None:
         """Do what the kernel does, by NumPy."""
         self.launched.append("residue_tiles")
-        batch, m, n = shape
+        (work,) = work.view(WORK)
+        batch, m, n = (int(work[name]) for name in ("batch", "rows", "columns"))
+        planes, products = int(work["num_planes"]), int(work["products"])
+        symmetric = bool(work["symmetric"])
+        a, b = (
+            at(x.pointer, (x.stack // of_batch, of_batch, x.lines, x.k), np.int8)
+            for x, of_batch in ((left, work["batch_a"]), (right, work["batch_b"]))
+        )
         sums = np.matmul(
-            left.astype(np.float64), right.astype(np.float64).swapaxes(2, 3)
+            a.astype(np.float64), b.astype(np.float64).swapaxes(2, 3)
         ).astype(np.int64)
         sums = np.broadcast_to(sums, (sums.shape[0], batch, *sums.shape[2:]))
         sums = sums[:, :, :m, :n]
-        moduli = np.array(MODULI)[np.arange(num_planes) // products]
-        p = moduli.reshape(-1, 1, 1, 1)
-        residues = ((sums[:num_planes] + p // 2) % p - p // 2).astype(np.int8)
-        if num_planes:
-            tiles[...] = tiles_of(residues, symmetric)
-        if lower is not None:
-            lower[...] = sums[-1]
+        if planes:
+            moduli = np.array(MODULI)[np.arange(planes) // products]
+            p = moduli.reshape(-1, 1, 1, 1)
+            residues = ((sums[:planes] + p // 2) % p - p // 2).astype(np.int8)
+            made = tiles_of(residues, symmetric)
+            at(work["tiles"], made.shape, np.uint8)[...] = made
+        if work["lower"]:
+            assert (work["lower_batch_stride"], work["lower_row_stride"]) == (m * n, n)
+            at(work["lower"], (batch, m, n), np.int32)[...] = sums[-1]
+
+    def clear(self, pointer: int, nbytes: int) -> None:
+        at(pointer, (nbytes,), np.uint8)[...] = 0
+
+    def is_timed(self) -> bool:
+        return False
 
     def fetch(self, x: np.ndarray) -> np.ndarray:
         return np.array(x)

@@ -1,0 +1,267 @@
+"""What a product queues on the device, recorded once and queued again for other data.
+
+A product of data on the device queues the same kernels for any operands of the same
+shapes, strides and options: only addresses differ.  Where it is small, Python takes
+longer to find that out than the device takes to multiply.  A recording holds the
+kernels with all that they are told; a replay puts in the addresses of the day.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from np_ozaki.engines.cuda_lines import Device, PlaneStack
+
+__all__ = ["Recorder", "Recording"]
+
+_ALIGNMENT = 256
+_WORD = 8
+_CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
+"""What an address is relative to."""
+
+
+class Recorder:
+    """A device that does what it is told, and notes what can be told again.
+
+    Parameters
+    ----------
+    device : Device
+        Who does it.
+    a, b, out : device array of float64
+        Operands and result.
+    """
+
+    def __init__(self, device: Device, a: Any, b: Any, out: Any) -> None:
+        self._device = device
+        self._operands = [device.pointer(x) for x in (a, b, out)]
+        self._arrays: list[tuple[int, int, int, Any]] = []
+        self._nbytes = 0
+        self._words: list[int] = []
+        self._spaces: list[int] = []
+        self._actions: list[Callable[[Recording], Any]] = []
+        self._fetched: tuple[int, int] | None = None
+        self.is_complete = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    # What changes with the data ----------------------------------------------------
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an uninitialised array, which lives until the recording is made.
+
+        So no two arrays have one address.
+        """
+        array = self._device.empty(shape, dtype)
+        pointer = self._device.pointer(array)
+        self._arrays.append((pointer, array.nbytes, self._nbytes, array))
+        self._nbytes += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """Return an array of zeros."""
+        array = self.empty(shape, dtype)
+        self.clear(self._device.pointer(array), array.nbytes)
+        return array
+
+    def own(self, x: NDArray[Any]) -> Any:
+        """Return a copy of a host array; its values are of this product alone."""
+        self.is_complete = False
+        return self._device.own(x)
+
+    def free(self) -> None:
+        """Give unused memory back: the product found none, and begins anew."""
+        self.is_complete = False
+        self._arrays.clear()
+        self._device.free()
+
+    def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
+        """Queue products by the library, which are not recorded."""
+        self.is_complete = False
+        self._device.gemm(left, right, out, accumulate=accumulate)
+
+    # What is queued ----------------------------------------------------------------
+
+    def clear(self, pointer: int, nbytes: int) -> None:
+        """Queue the writing of zeros."""
+        self._device.clear(pointer, nbytes)
+        word = self._word(pointer)
+        self._actions.append(
+            lambda replay: self._device.clear(int(replay.words[word]), nbytes)
+        )
+
+    def launch(
+        self,
+        stage: str,
+        variant: Any,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: int,
+        args: tuple[Any, ...],
+        shared: int = 0,
+    ) -> None:
+        """Queue a kernel."""
+        self._device.launch(stage, variant, kernel, grid, block, args, shared)
+        places = [self._argument(x) for x in args]
+        launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
+        self._actions.append(
+            lambda replay: launcher(
+                grid, (block,), tuple(map(replay.view, places)), shared
+            )
+        )
+
+    def residue_tiles(
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
+    ) -> None:
+        """Queue products of planes that leave residue tiles."""
+        self._device.residue_tiles(left, right, work)
+        pointers = [self._word(x.pointer) for x in (left, right)]
+        place = self._argument(work)
+        self._actions.append(
+            lambda replay: self._device.residue_tiles(
+                left._replace(pointer=int(replay.words[pointers[0]])),
+                right._replace(pointer=int(replay.words[pointers[1]])),
+                replay.view(place),
+            )
+        )
+
+    # Words -------------------------------------------------------------------------
+
+    def _word(self, value: int) -> int:
+        """Note a word that kernels are told; return its index."""
+        space, value = self._relative(value)
+        self._words.append(value)
+        self._spaces.append(space)
+        return len(self._words) - 1
+
+    def _relative(self, value: int) -> tuple[int, int]:
+        for space, pointer in enumerate(self._operands, _OPERAND_A):
+            if value == pointer:
+                return space, 0
+        for pointer, nbytes, offset, _ in self._arrays:
+            if pointer <= value < pointer + max(nbytes, 1):
+                return _WORKSPACE, offset + value - pointer
+        return _CONSTANT, value
+
+    def _argument(self, x: Any) -> tuple[int, int]:
+        """Note what a kernel is told; return where, in words."""
+        if isinstance(x, (int, np.integer)):
+            words = [int(x)]
+        elif isinstance(x, np.ndarray) and self._device.is_host(x):
+            words = x.view(np.int64).tolist()
+        else:
+            words = [self._device.pointer(x)]
+        first = len(self._words)
+        for word in words:
+            self._word(word)
+        return first, len(self._words)
+
+    def fetch(self, x: Any) -> NDArray[Any]:
+        """Wait for an array; it is the last, and what a replay returns."""
+        _, offset = self._relative(self._device.pointer(x))
+        self._fetched = offset, x.nbytes
+        return self._device.fetch(x)
+
+    def recording(self, outcome: Any) -> Recording | None:
+        """Return what was recorded, or None if something was queued beside.
+
+        Parameters
+        ----------
+        outcome : object
+            What the product said of itself.
+
+        Returns
+        -------
+        Recording or None
+            To be queued again.
+        """
+        if not self.is_complete:
+            return None
+        return Recording(
+            self._words,
+            self._spaces,
+            self._actions,
+            self._nbytes,
+            outcome,
+            self._fetched,
+        )
+
+
+class Recording:
+    """What a product queues, but for addresses.
+
+    Attributes
+    ----------
+    words : (count,) ndarray of int64
+        All that kernels are told, with the addresses of the last replay.
+    outcome : object
+        What the product said of itself.
+    """
+
+    def __init__(
+        self,
+        words: list[int],
+        spaces: list[int],
+        actions: list[Callable[[Recording], Any]],
+        nbytes: int,
+        outcome: Any,
+        fetched: tuple[int, int] | None,
+    ) -> None:
+        self._offsets = np.array(words, np.int64)
+        self._spaces = np.array(spaces, np.intp)
+        self._actions = actions
+        self._nbytes = nbytes
+        self._fetched = fetched
+        self._views: dict[tuple[int, int], NDArray[np.void]] = {}
+        self._lock = threading.Lock()
+        self.words = self._offsets.copy()
+        self.outcome = outcome
+
+    def view(self, place: tuple[int, int]) -> NDArray[np.void]:
+        """Return words as the structure that a kernel gets by value."""
+        found = self._views.get(place)
+        if found is None:
+            first, last = place
+            kind = f"V{_WORD * (last - first)}"
+            found = self._views[place] = self.words[first:last].view(kind)
+        return found
+
+    def replay(self, device: Device, a: Any, b: Any, out: Any) -> Any:
+        """Queue it for other data of the same shapes, strides and alignment.
+
+        Parameters
+        ----------
+        device : Device
+            Where they are.
+        a, b, out : device array of float64
+            Operands and result.
+
+        Returns
+        -------
+        (batch,) device array of int32 or None
+            What a certificate finds.
+
+        Raises
+        ------
+        Exception
+            As the device says that it has no memory.
+        """
+        pointer = device.pointer
+        memory = device.empty((self._nbytes,), np.uint8)
+        bases = np.array(
+            (0, pointer(a), pointer(b), pointer(out), pointer(memory)), np.int64
+        )
+        # Kernels get copies of the words before this lock is given back.
+        with self._lock:
+            np.add(self._offsets, bases[self._spaces], out=self.words)
+            for action in self._actions:
+                action(self)
+        if self._fetched is None:
+            return None
+        offset, nbytes = self._fetched
+        return memory[offset : offset + nbytes].view(np.int32)
