@@ -203,8 +203,9 @@ def matmul(
     too few and the info names a fallback: then it is as NumPy multiplies.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
-    there and a number of moduli for `precision` nothing waits for it; "auto" waits
-    once, for its certificate.
+    there and a number of moduli for `precision` nothing waits for it; "auto" waits for
+    its certificate, and from 256 x 256 x 256 on for a few entries of each operand
+    before.
 
     Examples
     --------

@@ -465,7 +465,7 @@ def matmul_arrays(
     )
     if bound is not None:
         info = replace(info, bound=bound)
-    # Only where axes of the batch become one can NumPy have copied.
+    # Only where axes of the batch become one can the reshape have copied.
     if direct and result.ndim > 3 and not np.may_share_memory(stacked, result):
         result[...] = stacked.reshape(shape)
     signal(outcome, native)
