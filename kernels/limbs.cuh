@@ -28,7 +28,7 @@ struct LimbPair {
 
 // What a thread gives to the matrix units besides residues.
 struct Weights {
-  static const int MOST_KEPT = 48;  // registers
+  static const int MOST_KEPT = 72;  // registers
   static const bool KEPT = WEIGHT_COUNT <= MOST_KEPT;
 
 #if MATRIX_UNITS

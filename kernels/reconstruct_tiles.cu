@@ -98,6 +98,11 @@ struct Quarter {
 
 // ---- Memory ----
 
+// What is copied at once, and must lie so.
+struct alignas(16) Sixteen {
+  uint32 words[4];
+};
+
 // What a thread reads of a step is its own words; how they get to shared memory is the
 // warp's business: a thread copies 16 bytes, and a warp four planes at once.  `source`
 // and `target` are the thread's own.
@@ -344,7 +349,8 @@ DEVICE void line_fields(const LineFacts& facts, int64 count, int64 batch, int64 
 }
 
 KERNEL void reconstruct_tiles(Tiles x) {
-  DYNAMIC_SHARED(uint32, shared);
+  DYNAMIC_SHARED(Sixteen, storage);
+  uint32* shared = storage->words;
   __shared__ int row_fields[HALVES * GROUP_ROWS];
   __shared__ int column_fields[HALVES * TILE_COLUMNS];
   uint32 blocks = (uint32)x.blocks;

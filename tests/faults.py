@@ -578,52 +578,52 @@ FAULTS = {
         "step = gridDim.y * (int64)height;",
         "step = rows;",
     ),
-    "cuda tiles: quotient never corrected": (
+    "cuda residue tiles: quotient never corrected": (
         "_kernels/limbs.cuh",
         "if (!beyond) return negative;",
         "return negative;",
     ),
-    "cuda tiles: -1 - r taken for -r in the quotient": (
+    "cuda residue tiles: -1 - r taken for -r in the quotient": (
         "_kernels/limbs.cuh",
         "if (negated) scaled += NEGATED_FRACTION;",
         "",
     ),
-    "cuda tiles: -1 - r taken for -r": (
+    "cuda residue tiles: -1 - r taken for -r": (
         "_kernels/limbs.cuh",
         "negated ? 0x101 : 1",
         "1",
     ),
-    "cuda tiles: carries dropped": (
+    "cuda residue tiles: carries dropped": (
         "_kernels/limbs.cuh",
         "carry = (uint32)(word >> 32);",
         "carry = 0;",
     ),
-    "cuda tiles: halves are rounded up": (
+    "cuda residue tiles: halves are rounded up": (
         "_kernels/arithmetic.cuh",
         "0x7fffffffu + (below != 0)",
         "0x80000000u",
     ),
-    "cuda tiles: what lies below a half forgotten": (
+    "cuda residue tiles: what lies below a half forgotten": (
         "_kernels/arithmetic.cuh",
         "0x7fffffffu + (below != 0)",
         "0x7fffffffu",
     ),
-    "cuda tiles: lines that are not finite taken for others": (
+    "cuda residue tiles: lines that are not finite taken for others": (
         "_kernels/reconstruct_tiles.cu",
         "? FAR_FIELD",
         "? 0",
     ),
-    "cuda tiles: rows of padding written": (
+    "cuda residue tiles: rows of padding written": (
         "_kernels/reconstruct_tiles.cu",
         "inside[entry] = at.row < quarter.rows && ",
         "inside[entry] = ",
     ),
-    "cuda tiles: columns of a half overlap": (
+    "cuda residue tiles: columns of a half overlap": (
         "_kernels/reconstruct_tiles.cu",
         "if (HALVES == 2 && of_half < inside) inside = of_half;",
         "",
     ),
-    "cuda tiles: bias of a single product": (
+    "cuda residue tiles: bias of a single product": (
         "_kernels/limb_tables.py",
         "_TERMS = {1: 1, 7: 4}",
         "_TERMS = {1: 1, 7: 1}",
@@ -1106,7 +1106,7 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
-    if name.startswith("cuda tiles"):
+    if name.startswith("cuda residue tiles"):
         return QUICK + CUDA_TILES_TESTS
     if name.startswith("cuda checksum"):
         return QUICK + CUDA_CHECKSUM_TESTS
