@@ -289,7 +289,7 @@ _ROWS_TO_REMAKE = (8192, 4096, 2048, 1024)
 """Rows of a tile where A's planes do not fit as a whole: they are made once for every
 panel of columns, which is wide therefore."""
 
-_WINOGRAD_SIZE = 4096
+_WINOGRAD_SIZE = 6144
 """m, n and k from which seven half-size products are faster than the eight that they
 replace: what is more work for planes and reconstruction is made good."""
 

@@ -296,7 +296,7 @@ class CupyDevice:
     ) -> None:
         """Queue a kernel; ints go as int64, host arrays by value."""
         function = self.launcher(stage, variant, kernel, dynamic=shared > 0)
-        function(grid, (block,), args, shared)
+        function(grid, (block,), args, shared_mem=shared)
 
     def launcher(
         self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool

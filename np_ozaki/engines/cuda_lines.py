@@ -143,8 +143,8 @@ class Device(Protocol):
     ) -> Any:
         """Return a kernel of the current device, to be called again and again.
 
-        It takes grid, block (a tuple), arguments and bytes of dynamic shared memory;
-        `dynamic` tells whether there will be some.
+        It takes grid, block (tuples), arguments and bytes of dynamic shared memory,
+        `shared_mem`; `dynamic` tells whether there will be some.
         """
         ...
 

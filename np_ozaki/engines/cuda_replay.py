@@ -111,7 +111,7 @@ class Recorder:
         launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
         self._actions.append(
             lambda replay: launcher(
-                grid, (block,), tuple(map(replay.view, places)), shared
+                grid, (block,), tuple(map(replay.view, places)), shared_mem=shared
             )
         )
 

@@ -103,9 +103,9 @@ class HostDevice:
         simt.launch(stage, variant, kernel, grid, block, tuple(given), shared)
 
     def launcher(self, stage, variant, kernel, *, dynamic):
-        def launch(grid, block, args, shared):
-            assert dynamic == (shared > 0)
-            self.launch(stage, variant, kernel, grid, *block, args, shared)
+        def launch(grid, block, args, *, shared_mem):
+            assert dynamic == (shared_mem > 0)
+            self.launch(stage, variant, kernel, grid, *block, args, shared_mem)
 
         return launch
 
