@@ -374,10 +374,10 @@ class CupyDevice:
         return multiprocessors // 2 if capability == CAPABILITY else 0
 
     def residue_tiles(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
-        self._residue_tiles(left, right, work)
+        self._residue_tiles(left, right, work, blocks)
 
     def clear(self, pointer: int, nbytes: int) -> None:
         """Queue the writing of zeros."""

@@ -150,11 +150,8 @@ class ResidueTiles:
         return self._functions[index]
 
     def __call__(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue the products; see `cuda_tiles.queue_residue_tiles`."""
-        items, clusters = (int(work[name][0]) for name in ("items", "groups"))
         args = (_tensor_map(*left), _tensor_map(*right), work.view(_WORK_BYTES))
-        self._function()(
-            (2 * min(clusters, items), 1, 1), (_THREADS, 1, 1), args, _SHARED_BYTES
-        )
+        self._function()((blocks, 1, 1), (_THREADS, 1, 1), args, _SHARED_BYTES)

@@ -161,7 +161,7 @@ class Device(Protocol):
         ...
 
     def residue_tiles(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
         ...

@@ -116,10 +116,10 @@ class Recorder:
         )
 
     def residue_tiles(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void]
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles."""
-        self._device.residue_tiles(left, right, work)
+        self._device.residue_tiles(left, right, work, blocks)
         pointers = [self._word(x.pointer) for x in (left, right)]
         place = self._argument(work)
         self._actions.append(
@@ -127,6 +127,7 @@ class Recorder:
                 left._replace(pointer=int(replay.words[pointers[0]])),
                 right._replace(pointer=int(replay.words[pointers[1]])),
                 replay.view(place),
+                blocks,
             )
         )
 

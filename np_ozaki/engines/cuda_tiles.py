@@ -224,7 +224,12 @@ def queue_residue_tiles(
         items,
     )
     device.mark("residue_gemm")
-    device.residue_tiles(_stack(stages, left), _stack(stages, right), work)
+    device.residue_tiles(
+        _stack(stages, left),
+        _stack(stages, right),
+        work,
+        2 * min(device.tile_clusters(), items),
+    )
 
 
 def _stack(stages: Stages, planes: Any) -> PlaneStack:

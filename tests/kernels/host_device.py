@@ -124,13 +124,14 @@ class HostDevice:
     def tile_clusters(self) -> int:
         return 3 if self._hopper else 0
 
-    def residue_tiles(self, left, right, work) -> None:
+    def residue_tiles(self, left, right, work, blocks) -> None:
         """Do what the kernel does, by NumPy."""
         self.launched.append("residue_tiles")
         (work,) = work.view(WORK)
         batch, m, n = (int(work[name]) for name in ("batch", "rows", "columns"))
         planes, products = int(work["num_planes"]), int(work["products"])
         symmetric = bool(work["symmetric"])
+        assert blocks == 2 * min(work["items"], work["groups"])
         a, b = (
             at(x.pointer, (x.stack // of_batch, of_batch, x.lines, x.k), np.int8)
             for x, of_batch in ((left, work["batch_a"]), (right, work["batch_b"]))

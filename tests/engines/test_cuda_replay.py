@@ -1,0 +1,160 @@
+"""Products of one tile are queued again as they were, for other data."""
+
+import threading
+
+import numpy as np
+import pytest
+from devices import LAYOUTS, entries, laid_out
+
+from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.engines.cuda import CudaEngine
+from np_ozaki.testing import assert_same_bits
+
+CPU = CpuEngine()
+
+
+@pytest.fixture
+def engine(place):
+    """Return an engine of its own, which has recorded nothing."""
+    if not any(x.device.tile_clusters() for x in place.engines()):
+        pytest.skip("this GPU makes no residue tiles")
+    return CudaEngine(place.hopper.device)
+
+
+def pair(place, seed, *, batch=1, m=5, n=7, k=9, layout="C", regime="ordinary"):
+    rng = np.random.default_rng(seed)
+    a, b = entries(rng, (batch, m, k), regime), entries(rng, (batch, k, n), regime)
+    return laid_out(place.own, a, layout), laid_out(place.own, b, layout)
+
+
+def check(place, engine, a, b, scheme=Scheme(15), **options):
+    out = place.own(np.full((max(len(a), len(b)), a.shape[1], b.shape[2]), 7.25))
+    outcome = engine.matmul(a, b, out, scheme, **options)
+    want = np.empty(out.shape)
+    x, y = place.host(a), place.host(b)
+    expected = CPU.matmul(x, y, want, scheme, **options)
+    assert_same_bits(place.host(out), want)
+    if outcome.missing_bits is not None:
+        assert (outcome.missing_bits == expected.missing_bits).all()
+    return outcome
+
+
+def recorded(engine):
+    return sum(x is not None for x in engine._recordings.values())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("certify", [None, "conventional"])
+def test_the_same_bits_again(place, engine, layout, certify):
+    kept = []
+    for seed in range(3):
+        a, b = pair(place, seed, layout=layout)
+        kept.append((a, b))  # other addresses
+        check(place, engine, a, b, certify=certify)
+    assert recorded(engine) == 1
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 5, 7, 9), (1, 130, 3, 4)])
+@pytest.mark.parametrize("n", [2, 15, 20])
+def test_sizes_and_moduli(place, engine, shape, n):
+    batch, m, columns, k = shape
+    for seed in range(2):
+        a, b = pair(place, seed, batch=batch, m=m, n=columns, k=k)
+        check(place, engine, a, b, Scheme(n))
+    assert recorded(engine) == 1
+
+
+def test_a_certificate_that_fails_is_of_these_data(place, engine):
+    for seed, regime in enumerate(("ordinary", "wide", "ordinary", "wide")):
+        a, b = pair(place, seed, regime=regime)
+        outcome = check(place, engine, a, b, certify="conventional")
+        assert bool(outcome.missing_bits.any()) == (regime == "wide")
+    assert recorded(engine) == 1
+
+
+def test_special_lines(place, engine):
+    a, b = pair(place, 1)
+    check(place, engine, a, b)
+    x, y = place.host(a), place.host(b)
+    x[0, 1, 2], x[0, 3, 3], y[0, 4, 5] = np.nan, np.inf, -np.inf
+    check(place, engine, place.own(x), place.own(y))
+
+
+def test_operands_that_are_one_array(place, engine):
+    a, b = pair(place, 1, m=6, n=6, k=6)
+    check(place, engine, a, b)
+    check(place, engine, a, a)
+    check(place, engine, b, b)
+    check(place, engine, b, a)
+    assert recorded(engine) == 2
+
+
+def test_symmetric_products(place, engine):
+    for seed in range(3):
+        a, other = pair(place, seed, m=6, n=6, k=6)
+        check(place, engine, a, a.swapaxes(1, 2))
+        check(place, engine, a, other.swapaxes(1, 2))
+    assert recorded(engine) == 2
+
+
+def test_products_of_other_kinds_are_not_recorded(place, engine):
+    a, b = pair(place, 1)
+    low = place.own(np.zeros((1, 5, 7)))
+    out = place.own(np.zeros((1, 5, 7)))
+    shifts = np.ones((1, 5), np.int64), np.zeros((1, 7), np.int64)
+    engine.matmul(a, b, out, Scheme(15), low=low)
+    engine.matmul(a, b, out, Scheme(15), line_shifts=shifts)
+    engine.matmul(a, b, out, Scheme(15), check=True)
+    x, y = place.host(a), place.host(b)
+    engine.matmul(x, y, np.empty((1, 5, 7)), Scheme(15))
+    for _ in range(2):
+        check(place, engine, a, b, Scheme(15, "accurate"))
+    assert recorded(engine) == 0
+
+
+def test_only_so_many_are_kept(place, engine, monkeypatch):
+    monkeypatch.setattr("np_ozaki.engines.cuda._MOST_RECORDINGS", 3)
+    for n in (2, 3, 4, 5, 6, 2):
+        check(place, engine, *pair(place, n), Scheme(n))
+    assert recorded(engine) == 3
+
+
+def test_a_replay_that_finds_no_memory(place, engine, monkeypatch):
+    a, b = pair(place, 1)
+    check(place, engine, a, b)
+    device, real, failed = engine.device, engine.device.empty, []
+
+    def empty(shape, dtype):
+        if not failed:
+            failed.append(shape)
+            raise MemoryError
+        return real(shape, dtype)
+
+    monkeypatch.setattr(device, "empty", empty, raising=False)
+    monkeypatch.setattr(
+        device, "is_out_of_memory", lambda e: isinstance(e, MemoryError), raising=False
+    )
+    check(place, engine, *pair(place, 2))
+    assert failed
+
+
+def test_threads_share_a_recording(place, engine):
+    a, b = pair(place, 0)
+    check(place, engine, a, b)
+    errors = []
+
+    def work(seed):
+        try:
+            for i in range(5):
+                check(place, engine, *pair(place, 100 * seed + i))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert recorded(engine) == 1
