@@ -43,6 +43,7 @@ STAGES: tuple[str, ...] = (
     "certificate",
     "second_look",
     "rebalance",
+    "samples",
     "lines_in_clusters",
     "winograd_planes",
     "residue_tiles",

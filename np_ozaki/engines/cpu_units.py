@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from np_ozaki.engines.cpu_exponents import Exponents, Lines, largest_exponents
 from np_ozaki.engines.parallel import Block
 
-__all__ = ["ZERO_UNIT", "entry_units", "line_units", "sample"]
+__all__ = ["ZERO_UNIT", "entry_units", "line_units", "sample", "sample_steps"]
 
 Array = NDArray[np.float64]
 
@@ -80,5 +80,22 @@ def sample(x: Array) -> Array:
     (batch, entries) ndarray of float64
         At most 8 by 8 of them; which ones is of no consequence.
     """
-    rows, columns = (-(-size // _SIDE) for size in x.shape[1:])
+    rows, columns = sample_steps(x.shape)
     return x[:, ::rows, ::columns].reshape(x.shape[0], -1)
+
+
+def sample_steps(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return from how many rows and columns a sample takes the first one.
+
+    Parameters
+    ----------
+    shape : (batch, rows, columns)
+        Of an operand.
+
+    Returns
+    -------
+    rows, columns : int
+        At least 1.
+    """
+    _, rows, columns = shape
+    return -(-rows // _SIDE), -(-columns // _SIDE)

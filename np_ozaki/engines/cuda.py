@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant
-from np_ozaki.engines import cpu_rebalance, cpu_units, cuda_rebalance
+from np_ozaki.engines import cpu_rebalance, cuda_rebalance, cuda_samples
 from np_ozaki.engines.base import Balanced, Cut, Exponents, Outcome, Scheme, Target
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
@@ -110,12 +110,9 @@ class CudaEngine(Stages):
 
     def samples(self, *operands: Any) -> list[NDArray[np.float64]]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        parts = [cpu_units.sample(x) for x in operands]
-        # One copy: the host waits for it, and has nothing queued behind it.
-        words = self.device.fetch(np.concatenate([x.reshape(-1) for x in parts]))
-        ends = np.cumsum([x.size for x in parts])[:-1]
-        found = np.split(words, ends)
-        return [x.reshape(y.shape) for x, y in zip(found, parts, strict=True)]
+        if self.device.is_host(operands[0]):
+            return CpuEngine().samples(*operands)
+        return cuda_samples.samples(self, *operands)
 
     def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
         """Return mu or nu of scaling "norm".
@@ -390,8 +387,14 @@ class CudaEngine(Stages):
         outcome: Outcome = recording.outcome
         if missing is None:
             return outcome
-        short = self.device.fetch(missing).astype(np.int64)
-        return replace(outcome, missing_bits=short)
+        # Not by `replace`, which takes longer.
+        return Outcome(
+            outcome.overflow,
+            outcome.invalid,
+            outcome.workspace_bytes,
+            outcome.tiles,
+            missing.astype(np.int64),
+        )
 
     def _recorded(
         self,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -53,6 +53,10 @@ _CUBLAS_MEMORY = frozenset({1, 3})
 _WORKSPACE_SHARE = 4
 _RESERVED_SHARED = 4096
 """Shared memory that kernels declare besides the dynamic one, and the system's own."""
+
+_WORD = 8
+_MAIL_WORDS = 1 << 12
+"""More of them than this take longer to write over the bus than to copy."""
 
 _CUDA_R_32I = 10
 """cudaDataType of int32, which CuPy has no name for."""
@@ -167,6 +171,7 @@ class CupyDevice:
         self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.RawKernel] = {}
+        self._mail: list[tuple[int, NDArray[np.uint64]]] = []
         self._lock = threading.Lock()
         self._listeners = threading.local()
 
@@ -229,6 +234,42 @@ class CupyDevice:
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array and return it on the host."""
         return cupy.asnumpy(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
+
+    def written(self, count: int, queue: Callable[[int], None]) -> NDArray[np.uint64]:
+        """Wait for 8-byte words that a kernel writes, and return them on the host.
+
+        Few of them go where the host reads: a copy would be queued, and waited for,
+        longer than it takes.
+        """
+        if count > _MAIL_WORDS:
+            words = self.empty((count,), np.uint64)
+            queue(self.pointer(words))
+            return self.fetch(words)
+        try:
+            mail = self._mail.pop()
+        except IndexError:
+            # Every device sees pinned memory, at the address that the host does.
+            memory = cupy.cuda.alloc_pinned_memory(_WORD * _MAIL_WORDS)
+            mail = int(memory.ptr), np.frombuffer(memory, np.uint64, _MAIL_WORDS)
+        try:
+            queue(mail[0])
+        finally:
+            # Whatever happened: nobody else gets memory that is still written to.
+            runtime.streamSynchronize(cupy.cuda.get_current_stream().ptr)
+        found = mail[1][:count].copy()
+        self._mail.append(mail)
+        return found
+
+    def read(self, pointer: int, nbytes: int) -> NDArray[np.uint8]:
+        """Wait for the bytes at an address of the device; return them on the host."""
+
+        def queue(target: int) -> None:
+            stream = cupy.cuda.get_current_stream().ptr
+            kind = runtime.memcpyDefault
+            runtime.memcpyAsync(target, pointer, nbytes, kind, stream)
+
+        words = self.written(-(-nbytes // _WORD), queue)
+        return words.view(np.uint8)[:nbytes]
 
     def is_host(self, x: Any) -> bool:
         """Return whether an array lies in host memory."""

@@ -5,7 +5,7 @@ Rows of A and columns of B are both "lines", read along k.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -176,6 +176,17 @@ class Device(Protocol):
 
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array and return it on the host."""
+        ...
+
+    def written(self, count: int, queue: Callable[[int], None]) -> NDArray[np.uint64]:
+        """Wait for 8-byte words and return them on the host.
+
+        `queue(pointer)` queues the kernel that writes them to an address.
+        """
+        ...
+
+    def read(self, pointer: int, nbytes: int) -> NDArray[np.uint8]:
+        """Wait for the bytes at an address of the device; return them on the host."""
         ...
 
     def is_host(self, x: Any) -> bool:

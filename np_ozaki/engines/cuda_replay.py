@@ -232,7 +232,9 @@ class Recording:
             found = self._views[place] = self.words[first:last].view(kind)
         return found
 
-    def replay(self, device: Device, a: Any, b: Any, out: Any) -> Any:
+    def replay(
+        self, device: Device, a: Any, b: Any, out: Any
+    ) -> NDArray[np.int32] | None:
         """Queue it for other data of the same shapes, strides and alignment.
 
         Parameters
@@ -244,8 +246,8 @@ class Recording:
 
         Returns
         -------
-        (batch,) device array of int32 or None
-            What a certificate finds.
+        (batch,) ndarray of int32 or None
+            What a certificate finds, waited for.
 
         Raises
         ------
@@ -265,4 +267,4 @@ class Recording:
         if self._fetched is None:
             return None
         offset, nbytes = self._fetched
-        return memory[offset : offset + nbytes].view(np.int32)
+        return device.read(int(bases[_WORKSPACE]) + offset, nbytes).view(np.int32)

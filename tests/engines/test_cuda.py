@@ -19,7 +19,7 @@ from np_ozaki._kernels.render import Variant, limit_words
 
 import np_ozaki
 from np_ozaki import tiling
-from np_ozaki.engines import choice, cuda, cuda_lines, cuda_stages
+from np_ozaki.engines import choice, cuda, cuda_certificate, cuda_lines, cuda_stages
 from np_ozaki.engines.base import Outcome, Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_lines import Operands
@@ -669,6 +669,32 @@ def test_first_look_is_the_rule_read_literally(place, monkeypatch, num_moduli, b
     assert num_moduli == 15 or len(set(want)) > 1
 
 
+@pytest.mark.parametrize("shape", [(1, 270, 9), (2, 37, 70), (1, 40, 300), (2, 1, 1)])
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("block", [16, 1 << 17])
+def test_first_look_at_many_rows(place, monkeypatch, shape, large, block):
+    # Blocks go through the rows in steps, and the last one is not full; one row, one
+    # column or one entry is short, wherever it lies.
+    least = 1 if large else 1 << 40
+    monkeypatch.setattr(cuda_certificate, "_LARGE_RESULT", least)
+    batch, m, n = shape
+    rng = np.random.default_rng([23, m])
+    places = [(0, 0), (m - 1, n - 1), (m // 2, 0), (m // 3, n // 2)]
+    for engine in (place.engine, place.other):
+        monkeypatch.setattr(engine, "_missing_bits", lambda a, b, x, *_: x)
+        for i, j in places:
+            a = 1.0 + rng.random((batch, m, 20))
+            b = 1.0 + rng.random((batch, 20, n))
+            a[0, i, 1:] *= 2.0**-25
+            b[-1, 0, j] *= 2.0**-5
+            out = place.own(np.full(shape, POISON))
+            with short_k_blocks(block):
+                variant = Variant(3, "norm", True)
+                outcome = run(engine, place.own(a), place.own(b), out, variant)
+            want = [first_look(x, y, 3) for x, y in zip(a, b, strict=True)]
+            assert outcome.missing_bits.tolist() == want
+
+
 # ---- Lent bits, targets, line shifts, the rest of the rounding --------------------
 
 
@@ -940,6 +966,66 @@ def test_what_is_known_of_lines(place, seed, regime, layout, left):
             strict=True,
         ):
             assert_same_bits(found, want)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (3, 8, 8), (2, 9, 17), (1, 40, 7), (1, 1, 70), (130, 8, 9)]
+)
+def test_samples_take_one_launch_and_one_wait(place, monkeypatch, shape):
+    rng = np.random.default_rng(45)
+    x, y = entries(rng, shape, "any"), entries(rng, (1, *shape[:0:-1]), "any")
+    x[0, 0, 0], y[0, 0, 0] = np.nan, -np.inf
+    device, seen = place.engine.device, []
+    for name in ("launch", "written", "fetch", "read"):
+        monkeypatch.setattr(device, name, noted(seen, name, getattr(device, name)))
+    for layout in LAYOUTS:
+        a, b = (laid_out(place.own, z, layout) for z in (x, y))
+        for given_ones, want in (((a, b), (x, y)), ((a,), (x,)), ((b, a), (y, x))):
+            seen.clear()
+            found = place.engine.samples(*given_ones)
+            # Many words come by way of the device's own memory.
+            assert [name for name in seen if name != "fetch"] == ["written", "launch"]
+            for one, other in zip(found, CPU.samples(*want), strict=True):
+                assert one.shape == other.shape
+                assert_same_bits(one, other)
+    host = place.engine.samples(x, y)
+    for one, other in zip(host, CPU.samples(x, y), strict=True):
+        assert_same_bits(one, other)
+
+
+def noted(seen, name, function):
+    """Return a function that notes its calls."""
+
+    def call(*args, **kwargs):
+        seen.append(name)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def test_few_words_are_read_with_one_wait(place):
+    # Again and again: memory for them is used anew.
+    device = place.engine.device
+    for count in (1, 3, 40, 5000, 2):
+        x = np.arange(count, dtype=np.int32) - count
+        there = place.own(x)
+        found = device.read(device.pointer(there), x.nbytes)
+        assert found.dtype == np.uint8
+        assert found.view(np.int32).tolist() == x.tolist()
+
+
+def test_memory_for_words_is_whole_again_after_an_error(place):
+    device = place.engine.device
+
+    def fail(pointer):
+        raise ValueError(pointer)
+
+    x = np.arange(4.0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"\d"):
+            device.written(4, fail)
+        there = place.own(x)
+        assert_same_bits(device.read(device.pointer(there), 32).view(np.float64), x)
 
 
 # ---- Tiles -----------------------------------------------------------------------

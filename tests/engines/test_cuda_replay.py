@@ -12,6 +12,7 @@ from np_ozaki.engines.cuda import CudaEngine
 from np_ozaki.testing import assert_same_bits
 
 CPU = CpuEngine()
+FIFTEEN = Scheme(15)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def pair(place, seed, *, batch=1, m=5, n=7, k=9, layout="C", regime="ordinary"):
     return laid_out(place.own, a, layout), laid_out(place.own, b, layout)
 
 
-def check(place, engine, a, b, scheme=Scheme(15), **options):
+def check(place, engine, a, b, scheme=FIFTEEN, **options):
     out = place.own(np.full((max(len(a), len(b)), a.shape[1], b.shape[2]), 7.25))
     outcome = engine.matmul(a, b, out, scheme, **options)
     want = np.empty(out.shape)
@@ -148,7 +149,7 @@ def test_threads_share_a_recording(place, engine):
         try:
             for i in range(5):
                 check(place, engine, *pair(place, 100 * seed + i))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (the main thread shows it)
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
