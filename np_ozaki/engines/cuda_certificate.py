@@ -7,6 +7,7 @@ tell their product exactly.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +35,11 @@ _SQUARE = 512
 _SIZES = ((8192, 8192), (4096, 8192), (2048, 8192), (1024, 4096), (512, 1024))
 """Tiles and blocks of k, the largest that fits the workspace, or the last."""
 
-_ROWS_A_THREAD = 16
-"""What is known of a column serves so many entries."""
+_ROWS_A_THREAD, _MOST_ROWS_A_THREAD = 16, 64
+"""What is known of a column serves so many entries, and as many read at a time."""
+
+_LARGE_RESULT = 1 << 23
+"""Entries from which a GPU is full with threads of the most rows."""
 
 
 def first_look(
@@ -73,7 +77,9 @@ def first_look(
     stages.device.mark("certificate")
     k = left.x.shape[2]
     factor, power = cpu_certificate.threshold(target, k, _FIRST_BITS)
-    grid, width = stages.entry_grid(*shape, _ROWS_A_THREAD)
+    large = math.prod(shape) >= _LARGE_RESULT
+    rows_a_thread = _MOST_ROWS_A_THREAD if large else _ROWS_A_THREAD
+    grid, width = stages.entry_grid(*shape, rows_a_thread)
     args = (
         lower,
         *(s // lower.itemsize for s in lower.strides[:2]),
