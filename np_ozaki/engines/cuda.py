@@ -332,7 +332,7 @@ class CudaEngine(Stages):
     ) -> Outcome:
         """Return the outcome after a second look at matrices that are in doubt."""
         first = outcome.missing_bits
-        if first is None or certify is None or not first.any():
+        if first is None or certify is None or not np.count_nonzero(first):
             return outcome
         short = self._missing_bits(a, b, first, scheme, certify, limit)
         return replace(outcome, missing_bits=short)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ _ALIGNMENT = 256
 _WORD = 8
 _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
+
+_Binder = Callable[["Recording"], Callable[[], Any]]
+"""Returns what queues one kernel of a recording: made once, since only words change."""
 
 
 class Recorder:
@@ -43,7 +47,7 @@ class Recorder:
         self._nbytes = 0
         self._words: list[int] = []
         self._spaces: list[int] = []
-        self._actions: list[Callable[[Recording], Any]] = []
+        self._binders: list[_Binder] = []
         self._fetched: tuple[int, int] | None = None
         self.is_complete = True
 
@@ -91,9 +95,12 @@ class Recorder:
         """Queue the writing of zeros."""
         self._device.clear(pointer, nbytes)
         word = self._word(pointer)
-        self._actions.append(
-            lambda replay: self._device.clear(int(replay.words[word]), nbytes)
-        )
+
+        def bind(recording: Recording) -> Callable[[], Any]:
+            words = recording.words
+            return lambda: self._device.clear(int(words[word]), nbytes)
+
+        self._binders.append(bind)
 
     def launch(
         self,
@@ -109,11 +116,12 @@ class Recorder:
         self._device.launch(stage, variant, kernel, grid, block, args, shared)
         places = [self._argument(x) for x in args]
         launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
-        self._actions.append(
-            lambda replay: launcher(
-                grid, (block,), tuple(map(replay.view, places)), shared_mem=shared
-            )
-        )
+
+        def bind(recording: Recording) -> Callable[[], Any]:
+            given = tuple(map(recording.view, places))
+            return partial(launcher, grid, (block,), given, shared_mem=shared)
+
+        self._binders.append(bind)
 
     def residue_tiles(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
@@ -122,14 +130,22 @@ class Recorder:
         self._device.residue_tiles(left, right, work, blocks)
         pointers = [self._word(x.pointer) for x in (left, right)]
         place = self._argument(work)
-        self._actions.append(
-            lambda replay: self._device.residue_tiles(
-                left._replace(pointer=int(replay.words[pointers[0]])),
-                right._replace(pointer=int(replay.words[pointers[1]])),
-                replay.view(place),
-                blocks,
-            )
-        )
+
+        def bind(recording: Recording) -> Callable[[], Any]:
+            words, given = recording.words, recording.view(place)
+
+            def queue() -> None:
+                first, second = (int(words[i]) for i in pointers)
+                self._device.residue_tiles(
+                    PlaneStack(first, *left[1:]),
+                    PlaneStack(second, *right[1:]),
+                    given,
+                    blocks,
+                )
+
+            return queue
+
+        self._binders.append(bind)
 
     # Words -------------------------------------------------------------------------
 
@@ -186,7 +202,7 @@ class Recorder:
         return Recording(
             self._words,
             self._spaces,
-            self._actions,
+            self._binders,
             self._nbytes,
             outcome,
             self._fetched,
@@ -208,29 +224,24 @@ class Recording:
         self,
         words: list[int],
         spaces: list[int],
-        actions: list[Callable[[Recording], Any]],
+        binders: list[_Binder],
         nbytes: int,
         outcome: Any,
         fetched: tuple[int, int] | None,
     ) -> None:
         self._offsets = np.array(words, np.int64)
         self._spaces = np.array(spaces, np.intp)
-        self._actions = actions
         self._nbytes = nbytes
         self._fetched = fetched
-        self._views: dict[tuple[int, int], NDArray[np.void]] = {}
         self._lock = threading.Lock()
         self.words = self._offsets.copy()
         self.outcome = outcome
+        self._actions = [bind(self) for bind in binders]
 
     def view(self, place: tuple[int, int]) -> NDArray[np.void]:
         """Return words as the structure that a kernel gets by value."""
-        found = self._views.get(place)
-        if found is None:
-            first, last = place
-            kind = f"V{_WORD * (last - first)}"
-            found = self._views[place] = self.words[first:last].view(kind)
-        return found
+        first, last = place
+        return self.words[first:last].view(f"V{_WORD * (last - first)}")
 
     def replay(
         self, device: Device, a: Any, b: Any, out: Any
@@ -263,7 +274,7 @@ class Recording:
         with self._lock:
             np.add(self._offsets, bases[self._spaces], out=self.words)
             for action in self._actions:
-                action(self)
+                action()
         if self._fetched is None:
             return None
         offset, nbytes = self._fetched

@@ -135,7 +135,10 @@ def plain_scheme(options: Options) -> Scheme | None:
         exists to fail.
     """
     precision = options.precision
-    if type(precision) is int or isinstance(precision, Integral):
+    # An abstract class takes longer to ask than all the rest.
+    if type(precision) is int or (
+        type(precision) is not str and isinstance(precision, Integral)
+    ):
         return _scheme(int(precision), options.scaling)
     if options.scaling == "legacy":
         return _scheme(AUTO_MODULI, options.scaling)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from devices import LAYOUTS, entries, laid_out
 
+from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import CudaEngine
+from np_ozaki.precision import multiply, schemes
 from np_ozaki.testing import assert_same_bits
 
 CPU = CpuEngine()
@@ -71,6 +73,39 @@ def test_a_certificate_that_fails_is_of_these_data(place, engine):
         a, b = pair(place, seed, regime=regime)
         outcome = check(place, engine, a, b, certify="conventional")
         assert bool(outcome.missing_bits.any()) == (regime == "wide")
+    assert recorded(engine) == 1
+
+
+def test_auto_waits_once_for_a_sample_and_once_for_the_certificate(
+    place, engine, monkeypatch
+):
+    monkeypatch.setattr(schemes, "SHORT_MIN_FLOPS", 0)
+    device, waits = engine.device, []
+
+    def counted(name):
+        function = getattr(device, name)
+
+        def call(*args, **kwargs):
+            waits.append(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    for seed in range(3):
+        a, b = pair(place, seed)
+        out = place.own(np.full((1, 5, 7), 7.25))
+        with monkeypatch.context() as patch:
+            for name in ("written", "read", "fetch"):
+                patch.setattr(device, name, counted(name))
+            served = multiply(engine, a, b, out, Options())
+        want = np.empty((1, 5, 7))
+        x, y = place.host(a), place.host(b)
+        assert served.ways == multiply(CPU, x, y, want, Options()).ways
+        assert_same_bits(place.host(out), want)
+        if seed:
+            # That of a GPU writes what it reads.
+            assert waits in (["written", "read"], ["written", "read", "written"])
+        waits.clear()
     assert recorded(engine) == 1
 
 
