@@ -25,6 +25,12 @@ _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
 
 
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""What is called in a replay, and with what."""
+
+_Step = Callable[["Recording"], Call]
+
+
 class Recorder:
     """A device that does what it is told, and notes what can be told again.
 
@@ -43,7 +49,7 @@ class Recorder:
         self._nbytes = 0
         self._words: list[int] = []
         self._spaces: list[int] = []
-        self._actions: list[Callable[[Recording], Any]] = []
+        self._steps: list[_Step] = []
         self._fetched: tuple[int, int] | None = None
         self.is_complete = True
 
@@ -91,8 +97,8 @@ class Recorder:
         """Queue the writing of zeros."""
         self._device.clear(pointer, nbytes)
         word = self._word(pointer)
-        self._actions.append(
-            lambda replay: self._device.clear(int(replay.words[word]), nbytes)
+        self._steps.append(
+            lambda replay: (self._device.clear, (int(replay.words[word]), nbytes))
         )
 
     def launch(
@@ -109,9 +115,10 @@ class Recorder:
         self._device.launch(stage, variant, kernel, grid, block, args, shared)
         places = [self._argument(x) for x in args]
         launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
-        self._actions.append(
-            lambda replay: launcher(
-                grid, (block,), tuple(map(replay.view, places)), shared_mem=shared
+        self._steps.append(
+            lambda replay: (
+                launcher,
+                (grid, (block,), tuple(map(replay.view, places)), shared),
             )
         )
 
@@ -122,8 +129,8 @@ class Recorder:
         self._device.residue_tiles(left, right, work, blocks)
         pointers = [self._word(x.pointer) for x in (left, right)]
         place = self._argument(work)
-        self._actions.append(
-            lambda replay: self._device.residue_tiles(
+        self._steps.append(
+            lambda replay: self._device.residue_tiles_launch(
                 left._replace(pointer=int(replay.words[pointers[0]])),
                 right._replace(pointer=int(replay.words[pointers[1]])),
                 replay.view(place),
@@ -186,7 +193,7 @@ class Recorder:
         return Recording(
             self._words,
             self._spaces,
-            self._actions,
+            self._steps,
             self._nbytes,
             outcome,
             self._fetched,
@@ -208,14 +215,16 @@ class Recording:
         self,
         words: list[int],
         spaces: list[int],
-        actions: list[Callable[[Recording], Any]],
+        steps: list[_Step],
         nbytes: int,
         outcome: Any,
         fetched: tuple[int, int] | None,
     ) -> None:
         self._offsets = np.array(words, np.int64)
         self._spaces = np.array(spaces, np.intp)
-        self._actions = actions
+        self._steps = steps
+        self._bases: tuple[int, ...] = ()
+        self._calls: list[Call] = []
         self._nbytes = nbytes
         self._fetched = fetched
         self._views: dict[tuple[int, int], NDArray[np.void]] = {}
@@ -231,6 +240,13 @@ class Recording:
             kind = f"V{_WORD * (last - first)}"
             found = self._views[place] = self.words[first:last].view(kind)
         return found
+
+    def _move_to(self, bases: tuple[int, ...]) -> None:
+        """Put addresses into words, and what was made of addresses into calls."""
+        self._bases = ()  # should this be interrupted
+        np.add(self._offsets, np.array(bases, np.int64)[self._spaces], out=self.words)
+        self._calls = [step(self) for step in self._steps]
+        self._bases = bases
 
     def replay(self, device: Device, a: Any, b: Any, out: Any) -> Any:
         """Queue it for other data of the same shapes, strides and alignment.
@@ -254,14 +270,13 @@ class Recording:
         """
         pointer = device.pointer
         memory = device.empty((self._nbytes,), np.uint8)
-        bases = np.array(
-            (0, pointer(a), pointer(b), pointer(out), pointer(memory)), np.int64
-        )
+        bases = 0, pointer(a), pointer(b), pointer(out), pointer(memory)
         # Kernels get copies of the words before this lock is given back.
         with self._lock:
-            np.add(self._offsets, bases[self._spaces], out=self.words)
-            for action in self._actions:
-                action(self)
+            if bases != self._bases:
+                self._move_to(bases)
+            for function, args in self._calls:
+                function(*args)
         if self._fetched is None:
             return None
         offset, nbytes = self._fetched
