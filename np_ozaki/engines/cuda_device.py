@@ -170,7 +170,7 @@ class CupyDevice:
         self._facts: dict[int, tuple[int, int, int, int]] = {}
         self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
-        self._kernels: dict[_Kernel, cupy.RawKernel] = {}
+        self._kernels: dict[_Kernel, cupy.cuda.Function] = {}
         self._mail: list[tuple[int, NDArray[np.uint64]]] = []
         self._lock = threading.Lock()
         self._listeners = threading.local()
@@ -337,11 +337,11 @@ class CupyDevice:
     ) -> None:
         """Queue a kernel; ints go as int64, host arrays by value."""
         function = self.launcher(stage, variant, kernel, dynamic=shared > 0)
-        function(grid, (block,), args, shared_mem=shared)
+        function(grid, (block,), args, shared)
 
     def launcher(
         self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
-    ) -> cupy.RawKernel:
+    ) -> cupy.cuda.Function:
         """Return a kernel of the current device."""
         key = (int(runtime.getDevice()), stage, variant, kernel)
         function = self._kernels.get(key)
@@ -349,7 +349,7 @@ class CupyDevice:
             function = self._prepared(key, dynamic=dynamic)
         return function
 
-    def _prepared(self, key: _Kernel, *, dynamic: bool) -> cupy.RawKernel:
+    def _prepared(self, key: _Kernel, *, dynamic: bool) -> cupy.cuda.Function:
         """Return a kernel of the current device that may use all of shared memory."""
         _, stage, variant, kernel = key
         module = self._module(stage, variant)
@@ -358,7 +358,7 @@ class CupyDevice:
             function = module.get_function(kernel)
             if dynamic:
                 function.max_dynamic_shared_size_bytes = room
-            return self._kernels.setdefault(key, function)
+            return self._kernels.setdefault(key, function.kernel)
 
     def gemm(
         self,
@@ -418,7 +418,14 @@ class CupyDevice:
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
-        self._residue_tiles(left, right, work, blocks)
+        kernel, args = self._residue_tiles.launch(left, right, work, blocks)
+        kernel(*args)
+
+    def residue_tiles_launch(
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return what `residue_tiles` calls, and with what."""
+        return self._residue_tiles.launch(left, right, work, blocks)
 
     def clear(self, pointer: int, nbytes: int) -> None:
         """Queue the writing of zeros."""

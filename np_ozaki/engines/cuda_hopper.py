@@ -149,9 +149,17 @@ class ResidueTiles:
             self._functions[index] = kernel
         return self._functions[index]
 
-    def __call__(
+    def launch(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
-    ) -> None:
-        """Queue the products; see `cuda_tiles.queue_residue_tiles`."""
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return the kernel and what it is called with.
+
+        See `cuda_tiles.queue_residue_tiles`.
+        """
         args = (_tensor_map(*left), _tensor_map(*right), work.view(_WORK_BYTES))
-        self._function()((blocks, 1, 1), (_THREADS, 1, 1), args, _SHARED_BYTES)
+        return self._function(), (
+            (blocks, 1, 1),
+            (_THREADS, 1, 1),
+            args,
+            _SHARED_BYTES,
+        )

@@ -143,8 +143,8 @@ class Device(Protocol):
     ) -> Any:
         """Return a kernel of the current device, to be called again and again.
 
-        It takes grid, block (tuples), arguments and bytes of dynamic shared memory,
-        `shared_mem`; `dynamic` tells whether there will be some.
+        It takes grid, block (tuples), arguments and bytes of dynamic shared memory;
+        `dynamic` tells whether there will be some.
         """
         ...
 
@@ -164,6 +164,12 @@ class Device(Protocol):
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
+        ...
+
+    def residue_tiles_launch(
+        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Return what `residue_tiles` calls, and with what."""
         ...
 
     def clear(self, pointer: int, nbytes: int) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,11 @@ _WORD = 8
 _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
 
-_Binder = Callable[["Recording"], Callable[[], Any]]
-"""Returns what queues one kernel of a recording: made once, since only words change."""
+
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+"""What is called in a replay, and with what."""
+
+_Step = Callable[["Recording"], Call]
 
 
 class Recorder:
@@ -47,7 +49,7 @@ class Recorder:
         self._nbytes = 0
         self._words: list[int] = []
         self._spaces: list[int] = []
-        self._binders: list[_Binder] = []
+        self._steps: list[_Step] = []
         self._fetched: tuple[int, int] | None = None
         self.is_complete = True
 
@@ -95,12 +97,9 @@ class Recorder:
         """Queue the writing of zeros."""
         self._device.clear(pointer, nbytes)
         word = self._word(pointer)
-
-        def bind(recording: Recording) -> Callable[[], Any]:
-            words = recording.words
-            return lambda: self._device.clear(int(words[word]), nbytes)
-
-        self._binders.append(bind)
+        self._steps.append(
+            lambda replay: (self._device.clear, (int(replay.words[word]), nbytes))
+        )
 
     def launch(
         self,
@@ -116,12 +115,12 @@ class Recorder:
         self._device.launch(stage, variant, kernel, grid, block, args, shared)
         places = [self._argument(x) for x in args]
         launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
-
-        def bind(recording: Recording) -> Callable[[], Any]:
-            given = tuple(map(recording.view, places))
-            return partial(launcher, grid, (block,), given, shared_mem=shared)
-
-        self._binders.append(bind)
+        self._steps.append(
+            lambda replay: (
+                launcher,
+                (grid, (block,), tuple(map(replay.view, places)), shared),
+            )
+        )
 
     def residue_tiles(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
@@ -130,22 +129,14 @@ class Recorder:
         self._device.residue_tiles(left, right, work, blocks)
         pointers = [self._word(x.pointer) for x in (left, right)]
         place = self._argument(work)
-
-        def bind(recording: Recording) -> Callable[[], Any]:
-            words, given = recording.words, recording.view(place)
-
-            def queue() -> None:
-                first, second = (int(words[i]) for i in pointers)
-                self._device.residue_tiles(
-                    PlaneStack(first, *left[1:]),
-                    PlaneStack(second, *right[1:]),
-                    given,
-                    blocks,
-                )
-
-            return queue
-
-        self._binders.append(bind)
+        self._steps.append(
+            lambda replay: self._device.residue_tiles_launch(
+                left._replace(pointer=int(replay.words[pointers[0]])),
+                right._replace(pointer=int(replay.words[pointers[1]])),
+                replay.view(place),
+                blocks,
+            )
+        )
 
     # Words -------------------------------------------------------------------------
 
@@ -202,7 +193,7 @@ class Recorder:
         return Recording(
             self._words,
             self._spaces,
-            self._binders,
+            self._steps,
             self._nbytes,
             outcome,
             self._fetched,
@@ -224,24 +215,38 @@ class Recording:
         self,
         words: list[int],
         spaces: list[int],
-        binders: list[_Binder],
+        steps: list[_Step],
         nbytes: int,
         outcome: Any,
         fetched: tuple[int, int] | None,
     ) -> None:
         self._offsets = np.array(words, np.int64)
         self._spaces = np.array(spaces, np.intp)
+        self._steps = steps
+        self._bases: tuple[int, ...] = ()
+        self._calls: list[Call] = []
         self._nbytes = nbytes
         self._fetched = fetched
+        self._views: dict[tuple[int, int], NDArray[np.void]] = {}
         self._lock = threading.Lock()
         self.words = self._offsets.copy()
         self.outcome = outcome
-        self._actions = [bind(self) for bind in binders]
 
     def view(self, place: tuple[int, int]) -> NDArray[np.void]:
         """Return words as the structure that a kernel gets by value."""
-        first, last = place
-        return self.words[first:last].view(f"V{_WORD * (last - first)}")
+        found = self._views.get(place)
+        if found is None:
+            first, last = place
+            kind = f"V{_WORD * (last - first)}"
+            found = self._views[place] = self.words[first:last].view(kind)
+        return found
+
+    def _move_to(self, bases: tuple[int, ...]) -> None:
+        """Put addresses into words, and what was made of addresses into calls."""
+        self._bases = ()  # should this be interrupted
+        np.add(self._offsets, np.array(bases, np.int64)[self._spaces], out=self.words)
+        self._calls = [step(self) for step in self._steps]
+        self._bases = bases
 
     def replay(
         self, device: Device, a: Any, b: Any, out: Any
@@ -267,15 +272,14 @@ class Recording:
         """
         pointer = device.pointer
         memory = device.empty((self._nbytes,), np.uint8)
-        bases = np.array(
-            (0, pointer(a), pointer(b), pointer(out), pointer(memory)), np.int64
-        )
+        bases = 0, pointer(a), pointer(b), pointer(out), pointer(memory)
         # Kernels get copies of the words before this lock is given back.
         with self._lock:
-            np.add(self._offsets, bases[self._spaces], out=self.words)
-            for action in self._actions:
-                action()
+            if bases != self._bases:
+                self._move_to(bases)
+            for function, args in self._calls:
+                function(*args)
         if self._fetched is None:
             return None
         offset, nbytes = self._fetched
-        return device.read(int(bases[_WORKSPACE]) + offset, nbytes).view(np.int32)
+        return device.read(bases[_WORKSPACE] + offset, nbytes).view(np.int32)

@@ -103,9 +103,9 @@ class HostDevice:
         simt.launch(stage, variant, kernel, grid, block, tuple(given), shared)
 
     def launcher(self, stage, variant, kernel, *, dynamic):
-        def launch(grid, block, args, *, shared_mem):
-            assert dynamic == (shared_mem > 0)
-            self.launch(stage, variant, kernel, grid, *block, args, shared_mem)
+        def launch(grid, block, args, shared):
+            assert dynamic == (shared > 0)
+            self.launch(stage, variant, kernel, grid, *block, args, shared)
 
         return launch
 
@@ -150,6 +150,9 @@ class HostDevice:
         if work["lower"]:
             assert (work["lower_batch_stride"], work["lower_row_stride"]) == (m * n, n)
             at(work["lower"], (batch, m, n), np.int32)[...] = sums[-1]
+
+    def residue_tiles_launch(self, *job):
+        return self.residue_tiles, job
 
     def clear(self, pointer: int, nbytes: int) -> None:
         at(pointer, (nbytes,), np.uint8)[...] = 0
