@@ -668,6 +668,41 @@ FAULTS = {
         "if (!least) {",
         "if (!least) continue; else if (false) {",
     ),
+    "cuda certificate: a glance at one side": (
+        "_kernels/certificate.cu",
+        "max(bits_b + glance.of_spare, glance.of_norm - spare_b)",
+        "bits_b + glance.of_spare",
+    ),
+    "cuda certificate: a glance at the other side": (
+        "_kernels/certificate.cu",
+        "max(bits_b + glance.of_spare, glance.of_norm - spare_b)",
+        "glance.of_norm - spare_b",
+    ),
+    "cuda certificate: rows of the first steps alone": (
+        "_kernels/certificate.cu",
+        "first < row_count; first += AT_A_TIME * step",
+        "first < row_count; first += row_count",
+    ),
+    "cuda certificate: glances of one step": (
+        "_kernels/certificate.cu",
+        "first + (slot >> height_bits) * step",
+        "first",
+    ),
+    "cuda certificate: a full step that is not": (
+        "_kernels/certificate.cu",
+        "if (first + in_step + n * step < row_count)",
+        "if (first + in_step + n * step < row_count - 1)",
+    ),
+    "cuda samples: the first operand's again": (
+        "_kernels/samples.cu",
+        "sampled(b, index - count)",
+        "sampled(a, index - count)",
+    ),
+    "cuda samples: strides of neighbours": (
+        "engines/cuda_samples.py",
+        "(s // _WORD * step for",
+        "(s // _WORD for",
+    ),
     "cuda certificate: no second look": (
         "engines/cuda.py",
         "short[index] = self._second_look(x, y, scheme, target, budget)",

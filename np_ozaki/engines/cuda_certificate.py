@@ -38,8 +38,8 @@ _SIZES = ((8192, 8192), (4096, 8192), (2048, 8192), (1024, 4096), (512, 1024))
 _ROWS_A_THREAD, _MOST_ROWS_A_THREAD = 16, 64
 """What is known of a column serves so many entries, and as many read at a time."""
 
-_LARGE_RESULT = 1 << 23
-"""Entries from which a GPU is full with threads of the most rows."""
+_LARGE_RESULT = 1 << 25
+"""Entries from which blocks of the most rows are many for every multiprocessor."""
 
 
 def first_look(

@@ -587,12 +587,17 @@ def launches(place, monkeypatch):
             seen.append("wait")
             return right(x)
 
+        def written(count, queue, right=device.written):
+            seen.append("wait")
+            return right(count, queue)
+
         monkeypatch.setattr(device, "launch", launch)
         monkeypatch.setattr(device, "fetch", fetch)
+        monkeypatch.setattr(device, "written", written)
     return seen
 
 
-MADE = {"scaling_exponents", "residues"}
+MADE = {"scaling_exponents", "residues", "lines_in_clusters"}
 
 
 def on_device(place, engine, a, b, kept=UNPREPARED, *, scheme, layout="C", **options):

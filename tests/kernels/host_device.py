@@ -169,7 +169,10 @@ class HostDevice:
         return words
 
     def read(self, pointer: int, nbytes: int) -> np.ndarray:
-        return at(pointer, (nbytes,), np.uint8).copy()
+        def copy(target):
+            at(target, (nbytes,), np.uint8)[...] = at(pointer, (nbytes,), np.uint8)
+
+        return self.written(-(-nbytes // 8), copy).view(np.uint8)[:nbytes]
 
     def is_host(self, x: np.ndarray) -> bool:
         while isinstance(x.base, np.ndarray):
