@@ -688,11 +688,6 @@ FAULTS = {
         "first + (slot >> height_bits) * step",
         "first",
     ),
-    "cuda certificate: a full step that is not": (
-        "_kernels/certificate.cu",
-        "if (first + in_step + n * step < row_count)",
-        "if (first + in_step + n * step < row_count - 1)",
-    ),
     "cuda samples: the first operand's again": (
         "_kernels/samples.cu",
         "sampled(b, index - count)",

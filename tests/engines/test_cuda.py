@@ -695,6 +695,29 @@ def test_first_look_at_many_rows(place, monkeypatch, shape, large, block):
             assert outcome.missing_bits.tolist() == want
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_first_look_sees_what_is_short_on_one_side(place, monkeypatch, transposed):
+    # Row i has one entry and column j little there: all others are far from short.
+    rng = np.random.default_rng(24)
+    shape, found = (1, 70, 37) if transposed else (1, 37, 70), []
+    for engine in (place.engine, place.other):
+        monkeypatch.setattr(engine, "_missing_bits", lambda a, b, x, *_: x)
+        for bits in range(7):
+            m, n = shape[:0:-1] if transposed else shape[1:]
+            a, b = 1.0 + rng.random((1, m, 20)), 1.0 + rng.random((1, 20, n))
+            i, j = m - 1 - bits, n - 1 - bits
+            a[0, i, 1:] = 0.0
+            b[0, 0, j] *= 2.0**-bits
+            if transposed:
+                a, b = b.swapaxes(1, 2), a.swapaxes(1, 2)
+            out = place.own(np.full(shape, POISON))
+            variant = Variant(15, "norm", True)
+            outcome = run(engine, place.own(a), place.own(b), out, variant)
+            assert outcome.missing_bits.tolist() == [first_look(a[0], b[0], 15)]
+            found += outcome.missing_bits.tolist()
+    assert min(found) == 0 < max(found)
+
+
 # ---- Lent bits, targets, line shifts, the rest of the rounding --------------------
 
 
