@@ -93,6 +93,7 @@ def test_triangles(library, batch, size, planes, groups):
 def test_clusters_share_a_plane(library):
     """As many tiles as there are clusters, plane after plane."""
     lists = items(library, 1, 4096, 4096, 5, 66)
+    before = None
     for turn in range(3 * 5):
         now = np.stack([of_cluster[turn] for of_cluster in lists])
         assert (now[:, 3] == turn % 5).all()
