@@ -208,10 +208,15 @@ DEVICE void consume(const Work& work, const Tables& tables,
   }
 }
 
-KERNEL void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * WARPGROUP, 1)
-    residue_tiles(const __grid_constant__ TensorMap map_a,
-                  const __grid_constant__ TensorMap map_b,
-                  const __grid_constant__ Work work) {
+extern "C" __global__ void __cluster_dims__(2, 1, 1)
+    __launch_bounds__(3 * WARPGROUP, 1)
+        residue_tiles(const __grid_constant__ TensorMap map_a,
+                      const __grid_constant__ TensorMap map_b,
+                      const __grid_constant__ Work work);
+
+KERNEL void residue_tiles(const __grid_constant__ TensorMap map_a,
+                          const __grid_constant__ TensorMap map_b,
+                          const __grid_constant__ Work work) {
   extern __shared__ uint8 dynamic[];
   __shared__ alignas(8) uint64 barrier_words[2 * STAGES];
   __shared__ Tables tables;
