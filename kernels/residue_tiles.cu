@@ -10,27 +10,36 @@
 #include "tile_order.cuh"
 
 const int STEP = 128;  // bytes along k of a stage: what a swizzled row holds
-#ifndef STAGES
-#define STAGES 4
-#endif
-#ifndef SKEW
-#define SKEW 1
-#endif
+const int STAGES = 4;
 const int BOX_BYTES = 128 * STEP;
 const int STAGE_BYTES = 3 * BOX_BYTES;
 const int WARPGROUP = 128;
 const int ACCUMULATORS = 128;
 const int BYTES_A_STORE = 16;
+const int WINOGRAD_PRODUCTS = 7;
 const int CHUNKS = ACCUMULATORS / BYTES_A_STORE;
+
+const int TABLE_LENGTH = sizeof(reduce_modulus) / sizeof(int);
+
+// The tables of all moduli in shared memory, from where they come at once.
+struct Tables {
+  int minus_p[TABLE_LENGTH], inverse[TABLE_LENGTH], shift[TABLE_LENGTH];
+
+  DEVICE void fill() {
+    for (int l = threadIdx.x; l < TABLE_LENGTH; l += blockDim.x) {
+      minus_p[l] = -reduce_modulus[l];
+      inverse[l] = reduce_inverse[l];
+      shift[l] = reduce_shift[l];
+    }
+  }
+};
 
 // What reduces int32 products modulo one p.
 struct Reduction {
   int minus_p, inverse, shift;
 
-  DEVICE Reduction(int l)
-      : minus_p(-reduce_modulus[l]),
-        inverse(reduce_inverse[l]),
-        shift(reduce_shift[l]) {}
+  DEVICE Reduction(const Tables& tables, int l)
+      : minus_p(tables.minus_p[l]), inverse(tables.inverse[l]), shift(tables.shift[l]) {}
 
   DEVICE int operator()(int c) const {
     return residue_byte(c, minus_p, inverse, shift);
@@ -58,18 +67,36 @@ struct Stage {
         empty(barriers + 8 * (STAGES + stage)) {}
 };
 
+// What the producer finds out of an item, for the consumers: they have no registers and
+// no time for it.
+struct Assignment {
+  int64 tile;
+  int batch, row, column, plane;
+};
+
+// The producer is ahead by STAGES items at most, and one that it begins with.
+const int ASSIGNMENTS = 2 * STAGES;
+
 DEVICE void produce(const TensorMap* map_a, const TensorMap* map_b, const Work& work,
-                    uint32 base, uint32 barriers, uint32 rank) {
+                    Assignment* assignments, uint32 base, uint32 barriers,
+                    uint32 rank) {
   Ring ring = {0, 1};
-  for (uint32 i = blockIdx.x / 2; i < work.items; i += work.groups) {
-    Item item(work, i);
+  uint32 number = 0;
+  for (Item item(work, blockIdx.x / 2); item.exists(); item.advance(work)) {
+    Assignment* assignment = assignments + number++ % ASSIGNMENTS;
     int row = (2 * item.pair + (int)rank) * TILE_ROWS;
+    assignment->tile = item.tile_of(work, (int)rank);
+    assignment->batch = item.batch;
+    assignment->row = row;
+    assignment->column = item.column * TILE_COLUMNS;
+    assignment->plane = item.plane;
     int column = item.column * TILE_COLUMNS + (int)rank * (TILE_COLUMNS / 2);
     int matrix_a = item.plane * work.batch_a + (work.batch_a > 1 ? item.batch : 0);
     int matrix_b = item.plane * work.batch_b + (work.batch_b > 1 ? item.batch : 0);
     for (int step = 0; step < work.steps; ++step) {
       Stage stage(base, barriers, ring.stage);
       barrier_wait(stage.empty, ring.parity);
+      // With the first stage of an item its assignment is seen, too.
       barrier_expect(stage.full, STAGE_BYTES);
       copy_box(stage.memory, map_a, stage.full, step * STEP, row, matrix_a);
       copy_box_to(3, stage.memory + (1 + rank) * BOX_BYTES, map_b, stage.full,
@@ -87,15 +114,21 @@ DEVICE void release(uint32 barrier, bool elected) {
   }
 }
 
+DEVICE int modulus_of(const Work& work, int plane) {
+  if (plane >= work.num_planes) return 0;  // a plane without one
+  return work.products == 1 ? plane : plane / WINOGRAD_PRODUCTS;
+}
+
 // Where a thread's residues go, and how they are made: found out while products are
 // still under way.
 struct Bytes {
   uint4* target;
   Reduction reduce;
 
-  DEVICE Bytes(const Work& work, const Item& item, int rank, int warpgroup, int thread)
-      : reduce(item.plane < work.num_planes ? item.plane / work.products : 0) {
-    int64 index = item.tile_of(work, rank) * work.num_planes + item.plane;
+  DEVICE Bytes(const Work& work, const Tables& tables, const Assignment& item,
+               int warpgroup, int thread)
+      : reduce(tables, modulus_of(work, item.plane)) {
+    int64 index = item.tile * work.num_planes + item.plane;
     index = (index * 2 + warpgroup) * CHUNKS * WARPGROUP + thread;
     target = (uint4*)work.tiles + index;
   }
@@ -115,11 +148,10 @@ struct Bytes {
   }
 };
 
-DEVICE void store_lower(const int* d, const Work& work, const Item& item, uint32 rank,
+DEVICE void store_lower(const int* d, const Work& work, const Assignment& item,
                         int warpgroup, int thread) {
-  int row = (2 * item.pair + (int)rank) * TILE_ROWS + warpgroup * 64 + thread / 32 * 16 +
-            thread % 32 / 4;
-  int column = item.column * TILE_COLUMNS + thread % 4 * 2;
+  int row = item.row + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+  int column = item.column + thread % 4 * 2;
   int* target = work.lower + item.batch * work.lower_batch_stride + column;
 #pragma unroll
   for (int i = 0; i < ACCUMULATORS; ++i) {
@@ -134,13 +166,14 @@ DEVICE void store_lower(const int* d, const Work& work, const Item& item, uint32
 
 const int FIRST_AHEAD = 1;  // barrier of the block on which the warpgroups part
 
-DEVICE void consume(const Work& work, uint32 base, uint32 barriers, uint32 rank,
+DEVICE void consume(const Work& work, const Tables& tables,
+                    const Assignment* assignments, uint32 base, uint32 barriers,
                     int warpgroup, int thread) {
   Ring ring = {0, 0};
-  bool elected = thread == 0;
-  bool together = SKEW > 0;
+  bool elected = thread == 0, together = true;
+  uint32 count = item_count(work, blockIdx.x / 2);
   int d[ACCUMULATORS];
-  for (uint32 i = blockIdx.x / 2; i < work.items; i += work.groups) {
+  for (uint32 number = 0; number < count; ++number) {
     if (together && warpgroup == 1) {
       meet(FIRST_AHEAD, 2 * WARPGROUP);
       together = false;
@@ -160,28 +193,34 @@ DEVICE void consume(const Work& work, uint32 base, uint32 barriers, uint32 rank,
       if (done) release(done, elected);
       done = stage.empty;
       ring.advance();
-      if (together && warpgroup == 0 && (step + 1 == SKEW || step + 1 == work.steps)) {
+      if (together && warpgroup == 0) {
         pass_by(FIRST_AHEAD, 2 * WARPGROUP);
         together = false;
       }
     }
-    Item item(work, i);
-    Bytes bytes(work, item, (int)rank, warpgroup, thread);
+    const Assignment& item = assignments[number % ASSIGNMENTS];
+    Bytes bytes(work, tables, item, warpgroup, thread);
+    int plane = item.plane, row = item.row;
     products_wait<0>();
+    if (plane >= work.num_planes) store_lower(d, work, item, warpgroup, thread);
     release(done, elected);
-    if (item.plane >= work.num_planes)
-      store_lower(d, work, item, rank, warpgroup, thread);
-    else if ((2 * item.pair + (int)rank) * TILE_ROWS < work.rows)
-      bytes.store(d);
+    if (plane < work.num_planes && row < work.rows) bytes.store(d);
   }
 }
 
-KERNEL void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * WARPGROUP, 1)
-    residue_tiles(const __grid_constant__ TensorMap map_a,
-                  const __grid_constant__ TensorMap map_b,
-                  const __grid_constant__ Work work) {
+extern "C" __global__ void __cluster_dims__(2, 1, 1)
+    __launch_bounds__(3 * WARPGROUP, 1)
+        residue_tiles(const __grid_constant__ TensorMap map_a,
+                      const __grid_constant__ TensorMap map_b,
+                      const __grid_constant__ Work work);
+
+KERNEL void residue_tiles(const __grid_constant__ TensorMap map_a,
+                          const __grid_constant__ TensorMap map_b,
+                          const __grid_constant__ Work work) {
   extern __shared__ uint8 dynamic[];
   __shared__ alignas(8) uint64 barrier_words[2 * STAGES];
+  __shared__ Tables tables;
+  __shared__ Assignment assignments[ASSIGNMENTS];
   uint32 base = (shared_address(dynamic) + 1023) & ~1023u;  // as the swizzle wants
   uint32 barriers = shared_address(barrier_words);
   uint32 rank = block_rank();
@@ -191,16 +230,21 @@ KERNEL void __cluster_dims__(2, 1, 1) __launch_bounds__(3 * WARPGROUP, 1)
       barrier_init(Stage(base, barriers, stage).empty, 4);
     }
     barrier_init_fence();
+    prefetch_map(&map_a);
+    prefetch_map(&map_b);
   }
+  tables.fill();
   cluster_arrive();
   cluster_wait();
   int warpgroup = threadIdx.x / WARPGROUP;
   if (warpgroup == 0) {
     give_registers<40>();
-    if (threadIdx.x == 0) produce(&map_a, &map_b, work, base, barriers, rank);
+    if (threadIdx.x == 0)
+      produce(&map_a, &map_b, work, assignments, base, barriers, rank);
   } else {
     take_registers<232>();
-    consume(work, base, barriers, rank, warpgroup - 1, threadIdx.x % WARPGROUP);
+    consume(work, tables, assignments, base, barriers, warpgroup - 1,
+            threadIdx.x % WARPGROUP);
   }
   // A block may leave only when none will write into its shared memory any more.
   __syncwarp();

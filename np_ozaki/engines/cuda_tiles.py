@@ -75,7 +75,6 @@ WORK = np.dtype(
         ("groups", np.int32),
         ("symmetric", np.int32),
         ("unused", np.int32),
-        ("items", np.int64),
     ]
 )
 """`Work` of tile_order.cuh, field by field."""
@@ -221,7 +220,6 @@ def queue_residue_tiles(
         device.tile_clusters(),
         symmetric,
         0,
-        items,
     )
     device.mark("residue_gemm")
     device.residue_tiles(

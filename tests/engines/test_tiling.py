@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from np_ozaki import tiling
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.numerics.moduli import MODULI
-from np_ozaki.tiling import INT8_K_BLOCK, choose_cuda_tiles, padded
+from np_ozaki.tiling import (
+    INT8_K_BLOCK,
+    choose_cuda_tiles,
+    choose_residue_tiles,
+    padded,
+)
 
 sizes = st.one_of(st.integers(1, 100), st.integers(1, 3_000_000))
 products = st.tuples(st.integers(1, 100_000), sizes, sizes, sizes)
@@ -96,3 +101,63 @@ def test_operands_on_the_host_come_in_several_panels():
 def test_padded_is_the_next_multiple(size, to):
     assert padded(size, to) % to == 0
     assert 0 <= padded(size, to) - size < to
+
+
+# ---- Residue tiles ---------------------------------------------------------------
+
+
+@given(products, planes, budgets, st.booleans(), st.booleans(), st.booleans())
+def test_residue_tiles_cover_a_product_within_the_budget(
+    product, count, budget, host, winograd, symmetric
+):
+    batch, m, n, k = product
+    if symmetric:
+        n = m
+    tiles = choose_residue_tiles(
+        batch,
+        m,
+        n,
+        k,
+        num_planes=count,
+        budget=budget,
+        host=host,
+        winograd=winograd,
+        symmetric=symmetric,
+    )
+    if tiles is None:
+        return
+    assert k <= INT8_K_BLOCK
+    assert tiles.fused
+    assert tiles.k == tiles.inner == k
+    assert tiles.workspace_bytes <= budget
+    for size, tile in zip((batch, m, n), volume(tiles), strict=False):
+        assert 1 <= tile <= size
+    assert tiles.batch == 1 or (tiles.m, tiles.n) == (m, n)
+    assert winograd or tiles.products == 1
+    assert not (tiles.symmetric and tiles.products > 1)
+
+
+def test_residue_tiles_ask_for_all_of_k():
+    sizes = {"batch": 1, "m": 512, "n": 512, "num_planes": 15}
+    assert choose_residue_tiles(**sizes, k=INT8_K_BLOCK, budget=1 << 40).fused
+    assert choose_residue_tiles(**sizes, k=INT8_K_BLOCK + 1, budget=1 << 40) is None
+    assert choose_residue_tiles(**sizes, k=4096, budget=1 << 20) is None
+
+
+def test_memory_of_the_largest_product_that_was_measured():
+    sizes = {"batch": 1, "m": 16384, "n": 16384, "k": 16384, "num_planes": 14}
+    plain = choose_residue_tiles(**sizes, budget=1 << 36, winograd=False)
+    assert plain.workspace_bytes < 8e9
+    assert plain.m == 16384
+    short = choose_residue_tiles(**sizes, budget=2 * 10**9)
+    # Rows are made again for each of a few panels only.
+    assert -(-16384 // short.n) <= 6
+
+
+def test_seven_products_are_for_large_ones():
+    least = tiling._WINOGRAD_SIZE
+    for size, products in ((least - 1, 1), (least, 7)):
+        tiles = choose_residue_tiles(
+            1, size, least, 2 * least, num_planes=14, budget=1 << 36
+        )
+        assert tiles.products == products

@@ -131,7 +131,7 @@ class HostDevice:
         batch, m, n = (int(work[name]) for name in ("batch", "rows", "columns"))
         planes, products = int(work["num_planes"]), int(work["products"])
         symmetric = bool(work["symmetric"])
-        assert blocks == 2 * min(work["items"], work["groups"])
+        assert 2 <= blocks <= 2 * work["groups"]
         a, b = (
             at(x.pointer, (x.stack // of_batch, of_batch, x.lines, x.k), np.int8)
             for x, of_batch in ((left, work["batch_a"]), (right, work["batch_b"]))

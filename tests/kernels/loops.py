@@ -87,6 +87,11 @@ extern "C" void each_top_exponent(int64 count, const uint64* x, int* out) {
   EACH out[i] = top_exponent(x[i]);
 }
 
+extern "C" void each_residue_byte(int64 count, const int* c, int* out, int64 minus_p,
+                                  int64 inverse, int64 shift) {
+  EACH out[i] = residue_byte(c[i], (int)minus_p, (int)inverse, (int)shift);
+}
+
 extern "C" void each_power_of_four(int64 count, const uint64* value, int* out,
                                    int64 bits, uint64 top) {
   EACH out[i] = largest_power_of_four(value[i], bits, top);

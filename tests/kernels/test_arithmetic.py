@@ -6,13 +6,14 @@ the text names, and at random.
 
 import math
 import random
+import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import simt
 from loops import WORDS, each, of, plain
-from np_ozaki._kernels.render import Variant, limit_words
+from np_ozaki._kernels.render import Variant, limit_words, source
 from test_render import sums_of, tables
 
 from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, weights
@@ -111,6 +112,39 @@ def test_reduced(n):
             assert np.abs(r).max() <= 128
         else:
             assert np.array_equal(r, balanced_mod(c.astype(np.int64), p)), p
+
+
+@pytest.mark.parametrize("index", range(len(MODULI)))
+def test_residue_bytes_of_any_int32(index):
+    p, minus_p, inverse, shift = (
+        MODULI[index],
+        -MODULI[index],
+        *(constant_table(name)[index] for name in ("reduce_inverse", "reduce_shift")),
+    )
+    assert 2**30 <= inverse < 2**31
+    halves = np.array([0, 1, p // 2, p // 2 + 1, p - 1])
+    multiples = np.concatenate(
+        [np.arange(-300, 301), 2**31 // p - np.arange(300), np.arange(300) - 2**31 // p]
+    )
+    near = np.add.outer(multiples * p, halves).ravel()
+    rng = np.random.default_rng(index)
+    c = np.concatenate(
+        [near, rng.integers(-(2**31), 2**31, 20_000), [-(2**31), 2**31 - 1]]
+    )
+    c = np.ascontiguousarray(np.clip(c, -(2**31), 2**31 - 1), dtype=np.int32)
+    r = np.empty_like(c)
+    each(plain(), "residue_byte", c.size, c, r, minus_p, inverse, shift)
+    if p == 256:
+        r = r.astype(np.int8)
+    assert ((c.astype(np.int64) - r) % p == 0).all()
+    assert r.min() >= -128
+    assert r.max() <= 127
+
+
+def constant_table(name):
+    """Return a table of all moduli as the text of stage residue_tiles has it."""
+    (values,) = re.findall(rf"int {name}\[\] = {{(.*?)}};", source("residue_tiles"))
+    return [int(value) for value in values.split(",")]
 
 
 def random_entries(rng, count):

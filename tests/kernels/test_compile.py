@@ -48,6 +48,9 @@ OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 IN_CLUSTERS = ("lines_in_clusters", "winograd_planes")
 """Likewise, on GPUs with clusters of blocks."""
 
+ON_HOPPER = ("residue_tiles",)
+"""For sm_90a alone, and every number of moduli."""
+
 WITH_CLUSTERS = ("sm_90a", "sm_100a", "sm_120a")
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
@@ -111,9 +114,16 @@ def slow_unless(quick, *values):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("stage", [x for x in STAGES if x not in IN_CLUSTERS])
+@pytest.mark.parametrize(
+    "stage", [x for x in STAGES if x not in IN_CLUSTERS + ON_HOPPER]
+)
 def test_every_stage_for_every_architecture(stage, architecture):
     check(stage, ORDINARY, architecture)
+
+
+@pytest.mark.parametrize("stage", ON_HOPPER)
+def test_stages_on_hopper(stage):
+    check(stage, None, "sm_90a")
 
 
 @pytest.mark.parametrize("architecture", WITH_CLUSTERS)

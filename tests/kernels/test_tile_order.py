@@ -16,20 +16,27 @@ ROWS, COLUMNS = 128, 256
 
 TEXT = """
 extern "C" int64 items(int batch, int rows, int columns, int planes, int groups,
-                       int symmetric, int64 count, int64* out) {
+                       int symmetric, int64 count, int64* out, int64* ends) {
   Work work = {};
+  int64 taken = 0;
   work.batch = batch;
   work.rows = rows;
   work.columns = columns;
   work.all_planes = planes;
   work.groups = groups;
   work.symmetric = symmetric;
-  for (int64 i = 0; i < count; ++i) {
-    Item item(work, i);
-    int64 found[] = {item.batch, item.pair,             item.column,
+  for (int cluster = 0; cluster < groups; ++cluster) {
+  uint32 found = 0;
+  for (Item item(work, cluster); item.exists(); item.advance(work)) {
+    if (taken++ >= count || found++ >= item_count(work, cluster)) return 1;
+    int64 fields[] = {item.batch, item.pair,             item.column,
                      item.plane, item.tile_of(work, 0), item.tile_of(work, 1)};
-    for (int j = 0; j < 6; ++j) *out++ = found[j];
+    for (int j = 0; j < 6; ++j) *out++ = fields[j];
   }
+  if (found != item_count(work, cluster)) return 2;
+  ends[cluster] = taken;
+  }
+  if (taken != count) return 3;
   return 0;
 }
 """
@@ -46,8 +53,10 @@ def items(library, batch, rows, columns, planes, groups, symmetric=False):
     count = batch * of_matrix * planes
     out = np.full((count, 6), -1, np.int64)
     sizes = (batch, rows, columns, planes, groups, int(symmetric))
-    library.items(*sizes, ctypes.c_int64(count), out.ctypes.data_as(ctypes.c_void_p))
-    return out
+    ends = np.zeros(groups, np.int64)
+    pointers = [x.ctypes.data_as(ctypes.c_void_p) for x in (out, ends)]
+    assert library.items(*sizes, ctypes.c_int64(count), *pointers) == 0
+    return np.split(out, ends[:-1])
 
 
 @pytest.mark.parametrize("rows", [1, 128, 129, 256, 2049, 5000])
@@ -56,7 +65,7 @@ def items(library, batch, rows, columns, planes, groups, symmetric=False):
     ("batch", "planes", "groups"), [(1, 3, 66), (5, 2, 4), (2, 7, 1)]
 )
 def test_rectangles(library, batch, rows, columns, planes, groups):
-    found = items(library, batch, rows, columns, planes, groups)
+    found = np.concatenate(items(library, batch, rows, columns, planes, groups))
     pairs, wide = -(-rows // (2 * ROWS)), -(-columns // COLUMNS)
     tall = -(-rows // ROWS)
     every = itertools.product(range(batch), range(pairs), range(wide), range(planes))
@@ -70,6 +79,7 @@ def test_rectangles(library, batch, rows, columns, planes, groups):
 @pytest.mark.parametrize(("batch", "planes", "groups"), [(1, 3, 66), (3, 2, 5)])
 def test_triangles(library, batch, size, planes, groups):
     found = items(library, batch, size, size, planes, groups, symmetric=True)
+    found = np.concatenate(found)
     pairs = -(-size // (2 * ROWS))
     upper = [(i, j) for i in range(pairs) for j in range(i, pairs)]
     every = [(b, *at, p) for b in range(batch) for at in upper for p in range(planes)]
@@ -82,12 +92,22 @@ def test_triangles(library, batch, size, planes, groups):
 
 def test_clusters_share_a_plane(library):
     """As many tiles as there are clusters, plane after plane."""
-    found = items(library, 1, 4096, 4096, 5, 66)
-    planes = found[:, 3]
-    for start in range(0, 3 * 5 * 66, 66):
-        group = found[start : start + 66]
-        assert len(set(group[:, 3])) == 1
-        assert len({tuple(x) for x in group[:, 1:3].tolist()}) == 66
-    # What a cluster does next is the next plane of its tile.
-    assert (found[:66, 1:3] == found[66:132, 1:3]).all()
-    assert planes[-1] == 4
+    lists = items(library, 1, 4096, 4096, 5, 66)
+    before = None
+    for turn in range(3 * 5):
+        now = np.stack([of_cluster[turn] for of_cluster in lists])
+        assert (now[:, 3] == turn % 5).all()
+        assert len({tuple(x) for x in now[:, 1:3].tolist()}) == 66
+        # The next plane of the same tile comes next.
+        if turn % 5:
+            assert (now[:, 1:3] == before).all()
+        before = now[:, 1:3]
+
+
+@pytest.mark.parametrize(
+    ("size", "planes", "groups"), [(4096, 14, 66), (1024, 14, 66), (2048, 14, 66)]
+)
+def test_no_cluster_has_more_to_do_than_must_be(library, size, planes, groups):
+    lists = items(library, 1, size, size, planes, groups)
+    pairs = (size // 256) ** 2
+    assert max(map(len, lists)) == -(-pairs * planes // groups)

@@ -46,3 +46,20 @@ def tiles_of(residues, symmetric=False):
             part[:, inside] = residues[:, h, i[inside], j[inside]].view(np.uint8)
             parts.append(part)
     return np.concatenate([x.reshape(-1) for x in parts])
+
+
+def residues_in(tiles, planes, shape, symmetric=False):
+    """Return (planes, batch, m, n) residues of tiles, and which of them are there."""
+    batch, m, n = shape
+    row, column = places()
+    residues = np.zeros((planes, batch, m, n), np.int8)
+    there = np.zeros((batch, m, n), bool)
+    parts = iter(tiles.view(np.int8).reshape(-1, planes, *row.shape))
+    for h in range(batch):
+        for first_row, first_column in tile_corners(m, n, symmetric):
+            i, j = row + first_row, column + first_column
+            inside = (i < m) & (j < n)
+            part = next(parts)
+            residues[:, h, i[inside], j[inside]] = part[:, inside]
+            there[h, i[inside], j[inside]] = True
+    return residues, there
