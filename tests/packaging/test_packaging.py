@@ -133,7 +133,7 @@ def test_every_kernel_file_has_a_shipped_suffix() -> None:
     files = [p for p in (ROOT / "kernels").iterdir() if p.is_file()]
     assert {p.suffix for p in files} <= {".cu", ".cuh", ".py"}
     modules = {p.name for p in files if p.suffix == ".py"}
-    assert modules == {"__init__.py", "render.py"}
+    assert modules == {"__init__.py", "limb_tables.py", "render.py", "tables.py"}
 
 
 def test_version_is_stated_once_or_alike() -> None:
