@@ -45,6 +45,7 @@ STAGES: tuple[str, ...] = (
     "rebalance",
     "lines_in_clusters",
     "winograd_planes",
+    "winograd_in_clusters",
     "residue_tiles",
 )
 """Parts with a source file; those for which `Variant` matters know moduli.
@@ -64,8 +65,16 @@ _HEADERS = {
         "residues.cuh",
         "warps.cuh",
         "shared_lines.cuh",
+        "facts_in_clusters.cuh",
     ),
-    "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh"),
+    "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh", "winograd.cuh"),
+    "winograd_in_clusters": (
+        "lines.cuh",
+        "warps.cuh",
+        "shared_lines.cuh",
+        "facts_in_clusters.cuh",
+        "winograd.cuh",
+    ),
     "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh", "results.cuh"),
     "reconstruct_tiles": ("checksum.cuh", "lines.cuh", "limbs.cuh", "results.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),

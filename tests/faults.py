@@ -467,13 +467,13 @@ FAULTS = {
         "2048 - 64",
     ),
     "cuda clusters: sums of one block's part of a line": (
-        "_kernels/lines_in_clusters.cu",
+        "_kernels/facts_in_clusters.cuh",
         "  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, "
         "TakeSum());\n",
         "",
     ),
     "cuda clusters: a line's special values in one block only": (
-        "_kernels/lines_in_clusters.cu",
+        "_kernels/facts_in_clusters.cuh",
         "  special = of_line<blocks>(slots.special, of_block, line_bits, lane, "
         "TakeUnion());\n",
         "",
@@ -484,9 +484,19 @@ FAULTS = {
         "(lane & 1) * 8",
     ),
     "cuda winograd: the offset of a sum is 2^60 off": (
-        "_kernels/winograd_planes.cu",
+        "_kernels/winograd.cuh",
         "x[1] - second + 15 * OFFSET",
         "x[1] - second + 14 * OFFSET",
+    ),
+    "cuda winograd: the second half's first entries count twice": (
+        "_kernels/winograd_in_clusters.cu",
+        "if (!later && half.k > half_k) half.k = half_k;",
+        "",
+    ),
+    "cuda winograd: lines of the second half scaled as those of the first": (
+        "_kernels/winograd_in_clusters.cu",
+        "scalings.of_line[of_block + lines]};",
+        "scalings.of_line[of_block]};",
     ),
     "cuda gemm: k block never reduced": (
         "engines/cuda.py",
