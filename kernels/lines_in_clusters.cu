@@ -95,9 +95,10 @@ DEVICE void lines_in_cluster(const Work& work) {
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
   int pitch = chunk + (16 >> line_bits);
+  Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
+  open_slots<blocks>(slots);
   copy_lines(side.x, (int)side.copy, batch, first_line, start, chunk, line_bits, tile,
              pitch);
-  Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
 
   // From here on a warp has a part of one line.
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -117,7 +118,6 @@ DEVICE void lines_in_cluster(const Work& work) {
   if (side.planes.data)
     planes_of(part, share, side.planes, batch, line, start + shift,
               scaling_of(facts.largest, facts.special, facts.exponent), lane);
-  leave<blocks>();
 }
 
 CLUSTERS(1, 3, lines_in_cluster_of_1, Work);

@@ -36,6 +36,8 @@ DEVICE void winograd_in_cluster(const Work& work) {
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
   int pitch = 2 * chunk + (16 >> line_bits);
+  Slots& slots = *(Slots*)(tile + ((int64)pitch << (line_bits + 1)));
+  open_slots<blocks>(slots);
 #pragma unroll 1
   for (int q = 0; q < 4; ++q) {
     int lower = q >> 1, later = q & 1;
@@ -46,7 +48,6 @@ DEVICE void winograd_in_cluster(const Work& work) {
                start + later * half_k, chunk, line_bits,
                tile + lower * lines * pitch + later * chunk, pitch);
   }
-  Slots& slots = *(Slots*)(tile + ((int64)pitch << (line_bits + 1)));
   Scalings& scalings = *(Scalings*)(&slots + 1);
 
   // First a warp has a part of one line.
@@ -77,7 +78,6 @@ DEVICE void winograd_in_cluster(const Work& work) {
   int64 room = half_k - start - shift;
   sums_to_planes(corner, room < share ? (int)room : share, to, first_line + of_block,
                  start + shift, scaling, lane);
-  leave<blocks>();
 }
 
 CLUSTERS(1, 2, winograd_in_cluster_of_1, Work);

@@ -26,6 +26,7 @@ CUDA_TILES_TESTS = (
     "tests/kernels/test_limb_tables.py",
     "tests/engines/test_cuda_tiles.py",
 )
+CUDA_LINES_TESTS = ("tests/engines/test_cuda_hopper_lines.py",)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -468,14 +469,12 @@ FAULTS = {
     ),
     "cuda clusters: sums of one block's part of a line": (
         "_kernels/facts_in_clusters.cuh",
-        "  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, "
-        "TakeSum());\n",
+        "  squares = of_line<blocks>(slots, 1, 0, of_block, line_bits, TakeSum());\n",
         "",
     ),
     "cuda clusters: a line's special values in one block only": (
         "_kernels/facts_in_clusters.cuh",
-        "  special = of_line<blocks>(slots.special, of_block, line_bits, lane, "
-        "TakeUnion());\n",
+        "  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());\n",
         "",
     ),
     "cuda clusters: half of the pairs of cuts go astray": (
@@ -1120,6 +1119,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return QUICK + CUDA_TILES_TESTS
     if name.startswith("cuda checksum"):
         return QUICK + CUDA_CHECKSUM_TESTS
+    if name.startswith(("cuda clusters", "cuda winograd")):
+        return QUICK + CUDA_LINES_TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:
         return QUICK + ARITHMETIC_TESTS + CUDA_TESTS
     return QUICK + CUDA_TESTS

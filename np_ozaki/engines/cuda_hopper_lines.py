@@ -48,7 +48,9 @@ _STEP = 512
 """Entries that the eight warps of a block take at a time."""
 
 _WORD = 8
-_SLOT_BYTES = 4 * 8 * _WORD
+_SLOT_BYTES = (2 * 2 * 8 * 8 + 2) * _WORD
+"""Two words of each warp of a cluster, twice."""
+
 _BANKS = 16
 """Of 64 bits."""
 
@@ -382,6 +384,7 @@ def winograd_planes(
     return first, second
 
 
+@functools.cache
 def winograd_shape(k: int) -> Shape | None:
     """Return the smallest cluster that holds lines of both halves.
 
