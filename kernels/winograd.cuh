@@ -23,21 +23,25 @@ struct Quadrants {
 
 DEVICE_TABLE Tables SUM_TABLES(true);
 
-// The factors of the seven products from the integers of the quadrants: 00, 01, 10, 11,
-// each with its offset.  Results have the offset 2^63.
-DEVICE void factors(const uint64* x, bool is_left, uint64 (*out)[2], int i) {
+// Factor i of the seven from the integers of the quadrants: 00, 01, 10, 11, each with
+// its offset.  Results have the offset 2^63.  The order is one in which few numbers are
+// needed at a time; `place_of_factor` says which product it is for.
+DEVICE uint64 factor(const uint64* x, bool is_left, int i) {
   uint64 first = is_left ? x[2] + x[3] + 6 * OFFSET : x[2] - x[0] + 8 * OFFSET;
   uint64 second = (is_left ? x[2] - x[0] : x[0] - x[2]) + x[3] + 7 * OFFSET;
-  uint64 third = (is_left ? x[0] : x[3]) - x[2] + 8 * OFFSET;
-  uint64 fourth = is_left ? x[1] - second + 15 * OFFSET : second - x[1] + OFFSET;
-  uint64 corner = x[3] + 7 * OFFSET;
-  out[0][i] = x[0] + 7 * OFFSET;
-  out[1][i] = x[1] + 7 * OFFSET;
-  out[2][i] = is_left ? fourth : corner;
-  out[3][i] = is_left ? corner : fourth;
-  out[4][i] = first;
-  out[5][i] = second;
-  out[6][i] = third;
+  if (i == 0) return x[0] + 7 * OFFSET;
+  if (i == 1) return x[1] + 7 * OFFSET;
+  if (i == 2) return x[3] + 7 * OFFSET;
+  if (i == 3) return (is_left ? x[0] : x[3]) - x[2] + 8 * OFFSET;
+  if (i == 4) return first;
+  if (i == 5) return second;
+  return is_left ? x[1] - second + 15 * OFFSET : second - x[1] + OFFSET;
+}
+
+DEVICE int place_of_factor(bool is_left, int i) {
+  if (i == 2) return is_left ? 3 : 2;
+  if (i == 3) return 6;
+  return i < 6 ? i : is_left ? 2 : 3;
 }
 
 // A line of each quadrant in shared memory: the other line, and the other half of k, are
@@ -60,32 +64,21 @@ DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64
   bool is_left = side.is_left;
 #pragma unroll 1
   for (int h = 0; h < stop; h += STEP) {
-    uint64 value[PRODUCTS][2];
+    uint64 x[2][4];
 #if CUT_PLANE
     uint32 cut[4][2];
 #endif
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      uint64 x[4];
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
         uint64 bits = corner.entries[(q >> 1) * corner.by_line + (q & 1) * corner.by_k +
                                      h + (i ? first ^ 8 : first)];
-        x[q] = integer_of<plain>(bits, scaling[q >> 1]);
+        x[i][q] = integer_of<plain>(bits, scaling[q >> 1]);
 #if CUT_PLANE
         cut[q][i] = cut_of<plain>(bits, scaling[q >> 1]);
 #endif
       }
-      factors(x, is_left, value, i);
-    }
-#pragma unroll
-    for (int product = 0; product < PRODUCTS; ++product) {
-      uint32 bytes[2][4];
-      tables.residues(value[product], bytes);
-      if (h + 16 * t >= stop) continue;
-      uint8* place = target + product * side.product_stride + h;
-      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(place, bytes[0]);
-      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(place + other, bytes[1]);
     }
 #if CUT_PLANE
 #pragma unroll
@@ -99,6 +92,18 @@ DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64
         *(uint32*)(side.cuts.data + row * side.cuts.k_padded + column) = cuts;
     }
 #endif
+#pragma unroll
+    for (int product = 0; product < PRODUCTS; ++product) {
+      uint64 value[2] = {factor(x[0], is_left, product),
+                         factor(x[1], is_left, product)};
+      uint32 bytes[2][4];
+      tables.residues(value, bytes);
+      if (h + 16 * t >= stop) continue;
+      uint8* place =
+          target + place_of_factor(is_left, product) * side.product_stride + h;
+      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(place, bytes[0]);
+      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(place + other, bytes[1]);
+    }
   }
 }
 
