@@ -14,7 +14,7 @@ struct Lines {
 struct Work {
   Lines sides[2];
   int64 first_blocks;  // of the first operand; the second one has the others
-  int64 chunk;         // entries of a half line in a block, a multiple of 512 >> line_bits
+  int64 chunk;         // entries of a quadrant's line: a multiple of 512 >> line_bits
   int64 line_bits;     // lines of a quadrant in a cluster: 0 to 2
 };
 
@@ -62,7 +62,8 @@ DEVICE void winograd_in_cluster(const Work& work) {
   FactsOfLine facts = facts_in_cluster<blocks>(entry, share, of_block, line_bits + 1,
                                                side.rule, slots);
   if (part == 0 && lane == 0) {
-    int64 line = first_line + (of_block & (lines - 1)) + (of_block & lines ? half_lines : 0);
+    int64 line = first_line + (of_block & (lines - 1));
+    if (of_block & lines) line += half_lines;
     if (start == 0 && line < to.x.lines) facts.store(to.facts, line);
     scalings.of_line[of_block] =
         scaling_of(facts.largest, facts.special, facts.exponent);

@@ -6,6 +6,7 @@ import pytest
 from devices import LAYOUTS, entries, laid_out
 from np_ozaki._kernels.render import Variant
 
+from np_ozaki import tiling
 from np_ozaki.engines import cuda_hopper_lines as hopper
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_lines import Operands
@@ -485,3 +486,26 @@ def test_quadrants_that_do_not_fit(place, stages, monkeypatch):
     monkeypatch.setattr(stages.device, "shared_bytes", lambda: 1000)
     given = stages, x, None, scheme, ORDINARY
     assert hopper.facts_and_winograd_planes(*given) is None
+
+
+@pytest.mark.parametrize("certify", [None, "conventional"])
+@pytest.mark.parametrize("longest", [16384, 1])
+def test_products_of_quadrants(place, stages, monkeypatch, certify, longest):
+    # With lines that fit clusters and as if they did not: the bits of whole matrices.
+    own_shape = hopper.winograd_shape
+    monkeypatch.setattr(
+        hopper, "winograd_shape", lambda k: own_shape(k) if k <= longest else None
+    )
+    rng = np.random.default_rng(14)
+    a, b = entries(rng, (1, 41, 60), "ordinary"), entries(rng, (1, 60, 50), "ordinary")
+    results = []
+    # Of other sizes, so that nothing recorded is queued again.
+    for columns, least in ((50, 61), (49, 32)):
+        monkeypatch.setattr(tiling, "_WINOGRAD_SIZE", least)
+        tiling.choose_residue_tiles.cache_clear()
+        out = place.own(np.zeros((1, 41, columns)))
+        operands = place.own(a), place.own(b[:, :, :columns])
+        place.hopper.matmul(*operands, out, Scheme(14), certify=certify)
+        results.append(place.host(out)[:, :, :49])
+    tiling.choose_residue_tiles.cache_clear()
+    assert np.array_equal(*results)
