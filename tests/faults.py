@@ -477,6 +477,12 @@ FAULTS = {
         "  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());\n",
         "",
     ),
+    "cuda clusters: words of other blocks are not waited for": (
+        "_kernels/facts_in_clusters.cuh",
+        "  wait_for_mail(&slots.mail[turn], blocks * (int)sizeof(slots.words[turn]) "
+        "/ 8);\n",
+        "",
+    ),
     "cuda clusters: half of the pairs of cuts go astray": (
         "_kernels/shared_lines.cuh",
         "(lane & 2) * 4",
