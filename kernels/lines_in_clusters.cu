@@ -3,7 +3,7 @@
 // A cluster of blocks keeps some lines in shared memory: each block a chunk of k of all
 // of them.  Maxima and sums of a line are joined through the cluster; then every block
 // turns its chunk to planes.  Both operands of a product share the launch.
-#include "shared_lines.cuh"
+#include "facts_in_clusters.cuh"
 
 // One operand; without planes (data = 0) only facts are made.
 struct Lines {
@@ -21,33 +21,6 @@ struct Work {
   int64 chunk;         // entries of a line in one block: a multiple of 512 >> line_bits
   int64 line_bits;     // 1 to 3
 };
-
-// What warps tell each other of their lines, a word a warp.
-struct Slots {
-  uint64 largest[WARPS], special[WARPS], squares[WARPS], norms[WARPS];
-};
-
-// A value of a whole line from those of the warps that have a part of it.
-template <int blocks, class Combine>
-DEVICE uint64 of_line(const uint64* slots, int line, int line_bits, int lane,
-                      Combine combine) {
-  int parts_bits = 3 - line_bits;
-  int rank = lane >> parts_bits, part = lane & ((1 << parts_bits) - 1);
-  const uint64* slot = slots + line + (part << line_bits);
-  uint64 value = 0;
-  if (rank < blocks) value = blocks == 1 ? *slot : read_of_block(slot, rank);
-  return over_warp(value, combine);
-}
-
-template <int blocks>
-DEVICE void meet() {
-  if (blocks == 1) {
-    __syncthreads();
-  } else {
-    cluster_arrive();
-    cluster_wait();
-  }
-}
 
 #if WIDE
 DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
@@ -122,9 +95,10 @@ DEVICE void lines_in_cluster(const Work& work) {
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
   int pitch = chunk + (16 >> line_bits);
+  Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
+  open_slots<blocks>(slots);
   copy_lines(side.x, (int)side.copy, batch, first_line, start, chunk, line_bits, tile,
              pitch);
-  Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
 
   // From here on a warp has a part of one line.
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -136,53 +110,14 @@ DEVICE void lines_in_cluster(const Work& work) {
   wait_for_copies();
   __syncthreads();
 
-  uint32 upper = 0;
-#pragma unroll 8
-  for (int h = lane; h < share; h += WARP) upper = max(upper, upper_magnitude(entry(h)));
-  upper = largest_of_warp(upper);
-  uint64 largest = (uint64)upper << 32, special = 0;
-  if (!is_ordinary(upper)) {
-    largest = 0;
-    for (int h = lane; h < share; h += WARP) look(entry(h), &largest, &special);
-    largest = over_warp(largest, TakeLarger());
-    special = over_warp(special, TakeUnion());
-  }
-  if (lane == 0) {
-    slots.largest[warp] = largest;
-    slots.special[warp] = special;
-  }
-  meet<blocks>();
-  largest = of_line<blocks>(slots.largest, of_block, line_bits, lane, TakeLarger());
-  special = of_line<blocks>(slots.special, of_block, line_bits, lane, TakeUnion());
-
-  Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, side.rule.w);
-  uint64 squares = over_warp(sums.squares, TakeSum());
-  uint64 norms = over_warp(sums.norms, TakeSum());
-  if (lane == 0) {
-    slots.squares[warp] = squares;
-    slots.norms[warp] = norms;
-  }
-  meet<blocks>();
-  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, TakeSum());
-  norms = of_line<blocks>(slots.norms, of_block, line_bits, lane, TakeSum());
-  if (blocks > 1) cluster_arrive();  // this block reads no other one any more
-
-  const Exponents& rule = side.rule;
-  int exponent = line_exponent(largest, squares, rule.rule, rule.w, rule.limit_bits,
-                               rule.limit_top) + rule.shift;
+  FactsOfLine facts = facts_in_cluster<blocks>(entry, share, of_block, line_bits,
+                                               side.rule, slots);
   int64 line = first_line + of_block;
-  if (start == 0 && shift == 0 && lane == 0 && line < side.x.lines) {
-    int64 index = batch * side.x.lines + line;
-    side.facts.largest[index] = largest;
-    side.facts.squares[index] = squares;
-    side.facts.norms[index] = norms;
-    side.facts.special[index] = (int)special;
-    side.facts.exponents[index] = exponent;
-  }
+  if (start == 0 && shift == 0 && lane == 0 && line < side.x.lines)
+    facts.store(side.facts, batch * side.x.lines + line);
   if (side.planes.data)
     planes_of(part, share, side.planes, batch, line, start + shift,
-              scaling_of(largest, (int)special, exponent), lane);
-  if (blocks > 1) cluster_wait();  // no other block reads this one any more
+              scaling_of(facts.largest, facts.special, facts.exponent), lane);
 }
 
 CLUSTERS(1, 3, lines_in_cluster_of_1, Work);

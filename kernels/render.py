@@ -46,6 +46,7 @@ STAGES: tuple[str, ...] = (
     "samples",
     "lines_in_clusters",
     "winograd_planes",
+    "winograd_in_clusters",
     "residue_tiles",
 )
 """Parts with a source file; those for which `Variant` matters know moduli.
@@ -65,8 +66,16 @@ _HEADERS = {
         "residues.cuh",
         "warps.cuh",
         "shared_lines.cuh",
+        "facts_in_clusters.cuh",
     ),
-    "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh"),
+    "winograd_planes": ("lines.cuh", "warps.cuh", "shared_lines.cuh", "winograd.cuh"),
+    "winograd_in_clusters": (
+        "lines.cuh",
+        "warps.cuh",
+        "shared_lines.cuh",
+        "facts_in_clusters.cuh",
+        "winograd.cuh",
+    ),
     "reconstruct": ("checksum.cuh", "lines.cuh", "reconstruct.cuh", "results.cuh"),
     "reconstruct_tiles": ("checksum.cuh", "lines.cuh", "limbs.cuh", "results.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),

@@ -110,10 +110,11 @@ DEVICE int cluster_rank() {
 #endif
 }
 
-// What was written to shared memory before an arrival is seen after the wait for it.
+// Without `release`, which would wait for all of memory: what has to be seen after the
+// wait is made so by `show_mail`.
 DEVICE void cluster_arrive() {
 #ifdef __CUDA_ARCH__
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #else
   simt::cluster_arrive();
 #endif
@@ -127,20 +128,72 @@ DEVICE void cluster_wait() {
 #endif
 }
 
-// A word at the same place in the shared memory of another block of the cluster.
-DEVICE uint64 read_of_block(const uint64* place, int rank) {
+// ---- Mail in a cluster ----
+
+// A block counts the bytes that others write to its shared memory.  The write of a word
+// and its being counted are one operation, ordered by release: no fence of a thread, and
+// none of all memory, takes part.
+
+// By one thread, and once: `bytes` will come.  They are added before this arrives, the
+// only arrival, so that mail may come first as well.
+DEVICE void open_mail(uint64* mail, int bytes) {
 #ifdef __CUDA_ARCH__
-  uint32 there;
-  uint64 value;
+  uint32 address = (uint32)__cvta_generic_to_shared(mail);
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address),
+               "r"(bytes)
+               : "memory");
+#else
+  *mail = 0;
+#endif
+}
+
+// By the same thread, before `cluster_arrive`: others may send after `cluster_wait`.
+DEVICE void show_mail() {
+#ifdef __CUDA_ARCH__
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// Two words to the same place, at 16 bytes, in the shared memory of a block.
+DEVICE void send_to_block(uint64* place, uint64* mail, uint64 first, uint64 second,
+                          int rank) {
+#ifdef __CUDA_ARCH__
+  uint32 there, mail_there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(there)
                : "r"((uint32)__cvta_generic_to_shared(place)), "r"(rank));
-  asm volatile("ld.shared::cluster.u64 %0, [%1];"
-               : "=l"(value)
-               : "r"(there)
-               : "memory");
-  return value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(mail_there)
+               : "r"((uint32)__cvta_generic_to_shared(mail)), "r"(rank));
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.u64 [%0], "
+      "{%1, %2}, [%3];" ::"r"(there),
+      "l"(first), "l"(second), "r"(mail_there)
+      : "memory");
 #else
-  return *simt::of_block(place, rank);
+  uint64* there = (uint64*)simt::of_block(place, rank);
+  there[0] = first;
+  there[1] = second;
+  *(uint64*)simt::of_block(mail, rank) += 16;
+#endif
+}
+
+// Until all bytes have come, which are seen then.  By the memory model that asks for the
+// scope of those who sent them.
+DEVICE void wait_for_mail(uint64* mail, int bytes) {
+#ifdef __CUDA_ARCH__
+  uint32 done;
+  do {
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+        "selp.u32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"((uint32)__cvta_generic_to_shared(mail))
+        : "memory");
+  } while (!done);
+#else
+  simt::wait_for(mail, bytes);
 #endif
 }

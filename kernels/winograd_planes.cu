@@ -1,109 +1,19 @@
-// Residues of what Winograd's variant of Strassen's algorithm multiplies: sums of the
-// quadrants of a scaled operand, formed as integers before they are reduced.
-#include "shared_lines.cuh"
+// Residues of Winograd's sums of quadrants, where facts are known already.
+#include "winograd.cuh"
 
-#if WIDE
-#error "sums of scaled integers must fit 64 bits"
-#endif
-
-const int PRODUCTS = 7;
 const int DEPTH = 128;     // entries of a line of a quadrant in a block
 const int LINE_BITS = 3;   // lines of a quadrant in a block
 const int QUADRANT_PITCH = 4 * DEPTH + (16 >> LINE_BITS);
-
-// One operand and its planes, (moduli, 7, lines, k) of a quadrant; and the plane of a
-// certificate, of the whole operand.
-struct Quadrants {
-  Operand x;
-  LineFacts facts;
-  Planes planes;
-  int64 product_stride;  // bytes between the planes of two products
-  Planes cuts;
-  int64 copy;     // how lines are read
-  int64 is_left;  // A, or B
-};
 
 struct Work {
   Quadrants sides[2];
   int64 first_blocks;  // of the first operand; the second one has the others
 };
 
-DEVICE_TABLE Tables SUM_TABLES(true);
-
 DEVICE Scaling scaling_in(const Quadrants& side, int64 line) {
   if (line >= side.x.lines) return scaling_of(0, 0, 0);
   return scaling_of(side.facts.largest[line], side.facts.special[line],
                     side.facts.exponents[line]);
-}
-
-// The factors of the seven products from the integers of the quadrants: 00, 01, 10, 11,
-// each with its offset.  Results have the offset 2^63.
-DEVICE void factors(const uint64* x, bool is_left, uint64 (*out)[2], int i) {
-  uint64 first = is_left ? x[2] + x[3] + 6 * OFFSET : x[2] - x[0] + 8 * OFFSET;
-  uint64 second = (is_left ? x[2] - x[0] : x[0] - x[2]) + x[3] + 7 * OFFSET;
-  uint64 third = (is_left ? x[0] : x[3]) - x[2] + 8 * OFFSET;
-  uint64 fourth = is_left ? x[1] - second + 15 * OFFSET : second - x[1] + OFFSET;
-  uint64 corner = x[3] + 7 * OFFSET;
-  out[0][i] = x[0] + 7 * OFFSET;
-  out[1][i] = x[1] + 7 * OFFSET;
-  out[2][i] = is_left ? fourth : corner;
-  out[3][i] = is_left ? corner : fourth;
-  out[4][i] = first;
-  out[5][i] = second;
-  out[6][i] = third;
-}
-
-// Entries `start` to `start` + `stop` of a line of each quadrant.
-template <bool plain>
-DEVICE void planes_of(const uint64* entries, int stop, const Quadrants& side,
-                      int64 line, int64 start, const Scaling* scaling, int lane) {
-  const LaneTables tables(SUM_TABLES, lane);
-  const Planes& planes = side.planes;
-  int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
-  uint8* target =
-      (uint8*)planes.group(0, line, start) + g * planes.plane_stride + 16 * t;
-  int64 other = 8 * planes.plane_stride;
-  bool is_left = side.is_left;
-  for (int h = 0; h < stop; h += STEP) {
-    uint64 value[PRODUCTS][2];
-#if CUT_PLANE
-    uint32 cut[4][2];
-#endif
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      uint64 x[4];
-#pragma unroll
-      for (int q = 0; q < 4; ++q) {
-        uint64 bits = entries[q * DEPTH + h + (i ? first ^ 8 : first)];
-        x[q] = integer_of<plain>(bits, scaling[q >> 1]);
-#if CUT_PLANE
-        cut[q][i] = cut_of<plain>(bits, scaling[q >> 1]);
-#endif
-      }
-      factors(x, is_left, value, i);
-    }
-#pragma unroll
-    for (int product = 0; product < PRODUCTS; ++product) {
-      uint32 bytes[2][4];
-      tables.residues(value[product], bytes);
-      if (h + 16 * t >= stop) continue;
-      uint8* place = target + product * side.product_stride + h;
-      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(place, bytes[0]);
-      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(place + other, bytes[1]);
-    }
-#if CUT_PLANE
-#pragma unroll
-    for (int q = 0; q < 4; ++q) {
-      uint32 cuts = gathered_cuts(cut[q][0], cut[q][1], lane);
-      int entry = h + cut_entry(lane);
-      int64 row = line + (q >> 1) * planes.lines_padded;
-      int64 column = (q & 1) * planes.k_padded + start + entry;
-      if (!(lane & 1) && entry < stop && row < side.cuts.lines_padded &&
-          column < side.cuts.k_padded)
-        *(uint32*)(side.cuts.data + row * side.cuts.k_padded + column) = cuts;
-    }
-#endif
-  }
 }
 
 CLUSTERS(1, 2, winograd_planes, Work);
@@ -124,12 +34,9 @@ KERNEL void winograd_planes(const __grid_constant__ Work work) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int64 line = first_line + warp;
   Scaling scaling[2] = {scaling_in(side, line), scaling_in(side, line + lines)};
-  const uint64* entries = tile + warp * QUADRANT_PITCH;
+  Corner corner = {tile + warp * QUADRANT_PITCH, 2 * DEPTH, DEPTH};
   int stop = k - start < DEPTH ? (int)(k - start) : DEPTH;
   wait_for_copies();
   __syncthreads();
-  if (scaling[0].plain && scaling[1].plain)
-    planes_of<true>(entries, stop, side, line, start, scaling, lane);
-  else
-    planes_of<false>(entries, stop, side, line, start, scaling, lane);
+  sums_to_planes(corner, stop, side, line, start, scaling, lane);
 }

@@ -26,6 +26,7 @@ CUDA_TILES_TESTS = (
     "tests/kernels/test_limb_tables.py",
     "tests/engines/test_cuda_tiles.py",
 )
+CUDA_LINES_TESTS = ("tests/engines/test_cuda_hopper_lines.py",)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -467,15 +468,19 @@ FAULTS = {
         "2048 - 64",
     ),
     "cuda clusters: sums of one block's part of a line": (
-        "_kernels/lines_in_clusters.cu",
-        "  squares = of_line<blocks>(slots.squares, of_block, line_bits, lane, "
-        "TakeSum());\n",
+        "_kernels/facts_in_clusters.cuh",
+        "  squares = of_line<blocks>(slots, 1, 0, of_block, line_bits, TakeSum());\n",
         "",
     ),
     "cuda clusters: a line's special values in one block only": (
-        "_kernels/lines_in_clusters.cu",
-        "  special = of_line<blocks>(slots.special, of_block, line_bits, lane, "
-        "TakeUnion());\n",
+        "_kernels/facts_in_clusters.cuh",
+        "  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());\n",
+        "",
+    ),
+    "cuda clusters: words of other blocks are not waited for": (
+        "_kernels/facts_in_clusters.cuh",
+        "  wait_for_mail(&slots.mail[turn], blocks * (int)sizeof(slots.words[turn]) "
+        "/ 8);\n",
         "",
     ),
     "cuda clusters: half of the pairs of cuts go astray": (
@@ -484,9 +489,19 @@ FAULTS = {
         "(lane & 1) * 8",
     ),
     "cuda winograd: the offset of a sum is 2^60 off": (
-        "_kernels/winograd_planes.cu",
+        "_kernels/winograd.cuh",
         "x[1] - second + 15 * OFFSET",
         "x[1] - second + 14 * OFFSET",
+    ),
+    "cuda winograd: the second half's first entries count twice": (
+        "_kernels/winograd_in_clusters.cu",
+        "if (!later && half.k > half_k) half.k = half_k;",
+        "",
+    ),
+    "cuda winograd: lines of the second half scaled as those of the first": (
+        "_kernels/winograd_in_clusters.cu",
+        "scalings.of_line[of_block + lines]};",
+        "scalings.of_line[of_block]};",
     ),
     "cuda gemm: k block never reduced": (
         "engines/cuda.py",
@@ -1140,6 +1155,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return QUICK + CUDA_TILES_TESTS
     if name.startswith("cuda checksum"):
         return QUICK + CUDA_CHECKSUM_TESTS
+    if name.startswith(("cuda clusters", "cuda winograd")):
+        return QUICK + CUDA_LINES_TESTS
     if Path(FAULTS[name][0]).name in ARITHMETIC:
         return QUICK + ARITHMETIC_TESTS + CUDA_TESTS
     return QUICK + CUDA_TESTS

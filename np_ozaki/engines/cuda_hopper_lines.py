@@ -1,13 +1,15 @@
 """Facts and planes of both operands in one launch: compute capability 9.0 on.
 
 Clusters of blocks keep lines in shared memory, so that every entry is read once.
-Structures here mirror those of lines_in_clusters.cu and winograd_planes.cu.
+Structures here mirror those of lines_in_clusters.cu, winograd_planes.cu and
+winograd_in_clusters.cu.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,13 +26,16 @@ __all__ = [
     "Shape",
     "cluster_shape",
     "facts_and_planes",
+    "facts_and_winograd_planes",
     "facts_only",
     "has_winograd",
     "winograd_planes",
+    "winograd_shape",
 ]
 
 FactsAndPlanes = tuple[Facts, Any]
 WinogradPlanes = tuple[Any, Any]
+FactsAndWinogradPlanes = tuple[Facts, Any, Any]
 
 _TILE = 8192
 """Entries of a block, 64 KiB: a multiprocessor then has room for three blocks."""
@@ -43,7 +48,9 @@ _STEP = 512
 """Entries that the eight warps of a block take at a time."""
 
 _WORD = 8
-_SLOT_BYTES = 4 * 8 * _WORD
+_SLOT_BYTES = (2 * 2 * 8 * 8 + 2) * _WORD
+"""Two words of each warp of a cluster, twice."""
+
 _BANKS = 16
 """Of 64 bits."""
 
@@ -53,6 +60,12 @@ _LARGEST_GRID = 2**31 - 1
 
 _PRODUCTS = 7
 _QUADRANT_LINES, _QUADRANT_DEPTH = 8, 128
+_QUADRANT_BITS = (2, 1)
+"""Lines of a quadrant in a cluster.  Fewer, read across, would be 8 bytes at a time."""
+
+_SCALING_BYTES = 8 * 12
+"""Of the eight lines that a block has at most."""
+
 _NOTHING = 0
 
 
@@ -347,44 +360,165 @@ def winograd_planes(
         integers are too long for sums of 64 bits, or where there is not one matrix.
     """
     given = [x for x, _ in filter(None, (left, right))]
-    if not given or not all(x.x.shape[0] == 1 and x.x.size for x in given):
-        return None
-    variants = [
-        stages.operand_variant(variant, scheme, left=i == 0)
-        for i, x in enumerate((left, right))
-        if x is not None
-    ]
-    if any(is_wide(v.num_moduli, v.scaling, v.lent_bits) for v in variants):
+    variants = _winograd_variants(stages, given, (left, right), scheme, variant)
+    if variants is None:
         return None
     halves = [
         None if x is None else _Quadrants(stages, *x, variant, i == 0)
         for i, x in enumerate((left, right))
     ]
-    queued = [x for x in halves if x is not None]
     stages.device.mark("residues")
-    fields = [x.fields() for x in queued]
-    launches: dict[Variant, list[int]] = {}
-    for i, kernels in enumerate(variants):
-        launches.setdefault(kernels, []).append(i)
-    for kernels, group in launches.items():
-        stages.launch(
-            "winograd_planes",
-            "winograd_planes",
-            (sum(queued[i].blocks for i in group),),
-            (
-                structure(
-                    *fields[group[0]], *fields[group[-1]], queued[group[0]].blocks
-                ),
-            ),
-            variant=kernels,
-            shared=_tile_bytes(3, 4 * _QUADRANT_DEPTH),
-        )
+    queued = [x for x in halves if x is not None]
+    sides = [
+        (x.fields(), x.lines // _QUADRANT_LINES * -(-x.k // _QUADRANT_DEPTH))
+        for x in queued
+    ]
+    _launch_winograd(
+        stages,
+        ("winograd_planes", "winograd_planes"),
+        list(zip(variants, sides, strict=True)),
+        (),
+        _tile_bytes(3, 4 * _QUADRANT_DEPTH),
+    )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
 
 
+@functools.cache
+def winograd_shape(k: int) -> Shape | None:
+    """Return the smallest cluster that holds lines of both halves.
+
+    Parameters
+    ----------
+    k : int
+        Entries of a line.
+
+    Returns
+    -------
+    Shape or None
+        Lines and chunk are those of a quadrant: a block has four of them.  None where
+        not even two lines of each fit, or none is needed.
+    """
+    half = padded(-(-k // 2))
+    for line_bits in _QUADRANT_BITS:
+        for blocks in _CLUSTERS:
+            chunk = padded(-(-half // blocks), _STEP >> line_bits)
+            if 0 < 4 * chunk << line_bits <= _TILE:
+                return Shape(line_bits, chunk, blocks)
+    return None
+
+
+def facts_and_winograd_planes(
+    stages: Stages,
+    left: Operands | None,
+    right: Operands | None,
+    scheme: Scheme,
+    variant: Variant,
+) -> tuple[FactsAndWinogradPlanes | None, FactsAndWinogradPlanes | None] | None:
+    """Return what `facts_only` and `winograd_planes` do, each entry read once.
+
+    Parameters
+    ----------
+    stages : Stages
+        Of a device with clusters.
+    left, right : Operands or None
+        Lines of A and of B; one matrix each.
+    scheme : Scheme
+        Of the product.
+    variant : Variant
+        Of the product, with the plane of a certificate or without.
+
+    Returns
+    -------
+    tuple of (Facts, planes, cuts) or None
+        For A and for B.  None alone where `winograd_planes` returns it, or where lines
+        are too long.
+    """
+    given = [x for x in (left, right) if x is not None]
+    variants = _winograd_variants(stages, given, (left, right), scheme, variant)
+    if variants is None:
+        return None
+    shape = winograd_shape(max(x.x.shape[2] for x in given))
+    # Of each line a block has two chunks, one after the other.
+    shared = 0 if shape is None else 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk)
+    shared += _SLOT_BYTES + _SCALING_BYTES
+    if shape is None or shared > stages.device.shared_bytes():
+        return None
+    halves = []
+    for i, x in enumerate((left, right)):
+        if x is not None:
+            facts = Facts(stages.device.empty((4, 1, x.x.shape[1]), np.uint64))
+            halves.append(_Quadrants(stages, x, facts, variant, i == 0))
+    stages.device.mark("residues")
+    sides = [
+        (
+            (*x.fields(), *x.rule(scheme)),
+            (x.lines >> shape.line_bits) * shape.blocks,
+        )
+        for x in halves
+    ]
+    _launch_winograd(
+        stages,
+        ("winograd_in_clusters", f"winograd_in_cluster_of_{shape.blocks}"),
+        list(zip(variants, sides, strict=True)),
+        (shape.chunk, shape.line_bits),
+        shared,
+    )
+    made = iter([(x.facts, x.planes, x.cuts) for x in halves])
+    first, second = (None if x is None else next(made) for x in (left, right))
+    return first, second
+
+
+def _winograd_variants(
+    stages: Stages,
+    given: Sequence[Operands],
+    sides: tuple[object | None, object | None],
+    scheme: Scheme,
+    variant: Variant,
+) -> list[Variant] | None:
+    """Return the kernels of the given sides, or None where there are none."""
+    if not given or not all(x.x.shape[0] == 1 and x.x.size for x in given):
+        return None
+    variants = [
+        stages.operand_variant(variant, scheme, left=i == 0)
+        for i, side in enumerate(sides)
+        if side is not None
+    ]
+    if any(is_wide(v.num_moduli, v.scaling, v.lent_bits) for v in variants):
+        return None
+    return variants
+
+
+def _launch_winograd(
+    stages: Stages,
+    names: tuple[str, str],
+    sides: Sequence[tuple[Variant, tuple[tuple[int, ...], int]]],
+    fields: tuple[int, ...],
+    shared: int,
+) -> None:
+    """Queue one launch, or one for each operand where their kernels differ.
+
+    `sides` holds fields and blocks of each operand, `fields` what follows for both.
+    """
+    launches: dict[Variant, list[tuple[tuple[int, ...], int]]] = {}
+    for kernels, side in sides:
+        launches.setdefault(kernels, []).append(side)
+    for kernels, group in launches.items():
+        work = structure(*group[0][0], *group[-1][0], group[0][1], *fields)
+        blocks = sum(blocks for _, blocks in group)
+        stages.launch(*names, (blocks,), (work,), variant=kernels, shared=shared)
+
+
 class _Quadrants:
-    """One operand, and where its sums go."""
+    """One operand, its facts, and where its sums go.
+
+    Attributes
+    ----------
+    facts, planes, cuts
+        As `facts_and_winograd_planes` returns them.
+    lines, k : int
+        Of a quadrant.
+    """
 
     def __init__(
         self,
@@ -397,11 +531,10 @@ class _Quadrants:
         _, lines, k = operand.x.shape
         self._stages = stages
         self._operand = operand
-        self._facts = facts
         self._left = left
-        lines, k = (padded(-(-size // 2)) for size in (lines, k))
-        self.blocks = lines // _QUADRANT_LINES * -(-k // _QUADRANT_DEPTH)
-        shape = (variant.num_moduli, _PRODUCTS, lines, k)
+        self.facts = facts
+        self.lines, self.k = (padded(-(-size // 2)) for size in (lines, k))
+        shape = (variant.num_moduli, _PRODUCTS, self.lines, self.k)
         self.planes = stages.device.empty(shape, np.int8)
         self.cuts = stages.new_planes(operand, 1) if variant.cut_plane else None
 
@@ -410,10 +543,14 @@ class _Quadrants:
         device = self._stages.device
         return (
             *self._operand.fields(),
-            *self._facts.fields(device),
+            *self.facts.fields(device),
             *_planes_fields(self._stages, self.planes),
             math.prod(self.planes.shape[2:]),
             *_planes_fields(self._stages, self.cuts),
             _how_copied(self._stages, self._operand),
             int(self._left),
         )
+
+    def rule(self, scheme: Scheme) -> tuple[int, ...]:
+        """Return the fields of the rule of exponents."""
+        return tuple(map(int, self._stages.rule(scheme, self._left).view(np.int64)))

@@ -12,6 +12,7 @@ from np_ozaki._kernels.render import Variant
 from np_ozaki.engines.base import Exponents, Scheme, Target
 from np_ozaki.engines.cuda_hopper_lines import (
     facts_and_planes,
+    facts_and_winograd_planes,
     facts_only,
     winograd_planes,
 )
@@ -272,6 +273,11 @@ class Side:
         """Return the same and planes of all k, as `operand_planes` returns them."""
         engine, scheme = self.engine, self.scheme
         if self._tiles.products > 1:
+            pair = self._pair(self.operand)
+            made = facts_and_winograd_planes(engine, *pair, scheme, self._of_product)
+            if made is not None:
+                facts, *planes = self._of_pair(made)
+                return facts.words, *(x for x in planes if x is not None)
             (words,) = self._facts()
             return words, *self._winograd(Facts(words))
         if engine.device.has_clusters():
@@ -331,15 +337,21 @@ def enter_both(left: Side, right: Side, rows: slice, columns: slice) -> None:
     both = left.operand, right.operand
     facts: Any
     planes: Any
+    found: Any
     if left._tiles.products > 1:
-        facts = facts_only(engine, *both, *how) or [
-            Facts(*side._facts()) for side in (left, right)
-        ]
-        pairs = list(zip(both, facts, strict=True))
-        planes = winograd_planes(engine, pairs[0], pairs[1], *how)
+        found = facts_and_winograd_planes(engine, *both, *how)
+        if found is None:
+            facts = facts_only(engine, *both, *how) or [
+                Facts(*side._facts()) for side in (left, right)
+            ]
+            pairs = list(zip(both, facts, strict=True))
+            planes = winograd_planes(engine, pairs[0], pairs[1], *how)
+        else:
+            facts = [of_lines for of_lines, *_ in found]
+            planes = [made for _, *made in found]
         planes = [[x for x in side if x is not None] for side in planes]
     else:
-        found: Any = facts_and_planes(engine, *both, *how)
+        found = facts_and_planes(engine, *both, *how)
         if found is None:
             left._lines = right._lines = None
             left.enter(rows)

@@ -6,6 +6,7 @@ import pytest
 from devices import LAYOUTS, entries, laid_out
 from np_ozaki._kernels.render import Variant
 
+from np_ozaki import tiling
 from np_ozaki.engines import cuda_hopper_lines as hopper
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_lines import Operands
@@ -367,3 +368,144 @@ def test_no_winograd_planes_of_long_integers_or_batches(place, stages):
         scheme = scheme_of(variant)
         side = operand, stages.line_facts(operand, scheme, left=True)
         assert hopper.winograd_planes(stages, side, None, scheme, variant) is None
+
+
+# ---- Facts and Winograd's sums ---------------------------------------------------
+
+
+def compare_winograd(place, stages, operand, found, variant, scheme, *, left):
+    """Compare with facts and sums of launches of their own."""
+    facts, planes, cuts = found
+    want = stages.line_facts(operand, scheme, left=left)
+    assert_same_facts(place, facts, want)
+    sides = ((operand, want), None) if left else (None, (operand, want))
+    others = hopper.winograd_planes(stages, *sides, scheme, variant)[not left]
+    assert planes.shape == others[0].shape
+    assert np.array_equal(place.host(planes), place.host(others[0]))
+    assert (cuts is None) == (others[1] is None)
+    assert cuts is None or np.array_equal(place.host(cuts), place.host(others[1]))
+
+
+def test_clusters_hold_lines_of_both_halves_up_to_16384():
+    for k in range(1, 16385):
+        shape = hopper.winograd_shape(k)
+        assert shape.chunk * shape.blocks >= padded(-(-k // 2))
+        assert shape.chunk % (512 >> shape.line_bits) == 0
+        assert 4 * shape.chunk << shape.line_bits <= 8192
+        # No smaller cluster would do.
+        held = 2048 >> shape.line_bits
+        assert shape.blocks == 1 or shape.blocks // 2 * held < padded(-(-k // 2))
+    assert [hopper.winograd_shape(k).line_bits for k in (8192, 8193, 16384)] == [
+        2,
+        1,
+        1,
+    ]
+    assert hopper.winograd_shape(0) is None
+    assert hopper.winograd_shape(16385) is None
+
+
+@pytest.mark.parametrize("variant", NARROW)
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (9, 40, 30), (35, 17, 300), (18, 3, 1025)]
+)
+def test_facts_and_winograd_planes(place, stages, variant, m, n, k):
+    rng = np.random.default_rng(k)
+    left = lines_of(place, mixed(rng, (1, m, k)))
+    right = lines_of(place, mixed(rng, (1, n, k)), "F")
+    scheme = scheme_of(variant)
+    found = hopper.facts_and_winograd_planes(stages, left, right, scheme, variant)
+    compare_winograd(place, stages, left, found[0], variant, scheme, left=True)
+    compare_winograd(place, stages, right, found[1], variant, scheme, left=False)
+
+
+@pytest.mark.parametrize("k", [2050, 4100, 8180, 8300, 16384])
+def test_quadrants_that_blocks_share(place, stages, k):
+    rng = np.random.default_rng(k)
+    left, right = mixed(rng, (1, 7, k)), mixed(rng, (1, 5, k))
+    # What decides lies in the last block, and at the end of the first half.
+    left[0, 0, :-1] *= 1e-200
+    right[0, 1, :] *= 1e-200
+    right[0, 1, padded(-(-k // 2)) - 1] = 1.0
+    operands = lines_of(place, left), lines_of(place, right, "F")
+    scheme = scheme_of(ORDINARY)
+    found = hopper.facts_and_winograd_planes(stages, *operands, scheme, ORDINARY)
+    for i, operand in enumerate(operands):
+        compare_winograd(
+            place, stages, operand, found[i], ORDINARY, scheme, left=i == 0
+        )
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_layouts_of_quadrants(place, stages, layout):
+    rng = np.random.default_rng(11)
+    operand = lines_of(place, mixed(rng, (1, 37, 70)), layout)
+    scheme = scheme_of(ORDINARY)
+    for left in (True, False):
+        pair = (operand, None) if left else (None, operand)
+        found = hopper.facts_and_winograd_planes(stages, *pair, scheme, ORDINARY)
+        assert found[left] is None
+        compare_winograd(
+            place, stages, operand, found[not left], ORDINARY, scheme, left=left
+        )
+
+
+def test_quadrants_at_odd_addresses(place, stages):
+    rng = np.random.default_rng(12)
+    whole = place.own(mixed(rng, (1, 40, 76)))
+    scheme = scheme_of(ORDINARY)
+    for part in (whole[:, :, 1:], whole[:, :, :70], whole[:, :, :65], whole[:, 2:3]):
+        operand = Operands(part, stages.device)
+        found = hopper.facts_and_winograd_planes(
+            stages, operand, None, scheme, ORDINARY
+        )
+        compare_winograd(place, stages, operand, found[0], ORDINARY, scheme, left=True)
+
+
+def test_quadrants_of_an_operand_that_lends_bits(place, stages):
+    rng = np.random.default_rng(13)
+    variant = Variant(9, "norm", True)
+    left = lines_of(place, entries(rng, (1, 20, 40), "ordinary"))
+    right = lines_of(place, entries(rng, (1, 6, 40), "ordinary"), "F")
+    scheme = scheme_of(variant, 3)
+    found = hopper.facts_and_winograd_planes(stages, left, right, scheme, variant)
+    compare_winograd(place, stages, left, found[0], variant, scheme, left=True)
+    compare_winograd(place, stages, right, found[1], variant, scheme, left=False)
+
+
+def test_quadrants_that_do_not_fit(place, stages, monkeypatch):
+    scheme = scheme_of(ORDINARY)
+    x = lines_of(place, np.ones((1, 2, 10)))
+    for shape in ((0, 2, 3), (2, 2, 3), (1, 0, 3), (1, 2, 0), (1, 1, 16385)):
+        other = lines_of(place, np.ones(shape))
+        given = stages, x, other, scheme, ORDINARY
+        assert hopper.facts_and_winograd_planes(*given) is None
+    assert hopper.facts_and_winograd_planes(stages, None, None, *given[3:]) is None
+    wide = Variant(16, "norm", False)
+    given = stages, x, None, scheme_of(wide), wide
+    assert hopper.facts_and_winograd_planes(*given) is None
+    monkeypatch.setattr(stages.device, "shared_bytes", lambda: 1000)
+    given = stages, x, None, scheme, ORDINARY
+    assert hopper.facts_and_winograd_planes(*given) is None
+
+
+@pytest.mark.parametrize("certify", [None, "conventional"])
+@pytest.mark.parametrize("longest", [16384, 1])
+def test_products_of_quadrants(place, stages, monkeypatch, certify, longest):
+    # With lines that fit clusters and as if they did not: the bits of whole matrices.
+    own_shape = hopper.winograd_shape
+    monkeypatch.setattr(
+        hopper, "winograd_shape", lambda k: own_shape(k) if k <= longest else None
+    )
+    rng = np.random.default_rng(14)
+    a, b = entries(rng, (1, 41, 60), "ordinary"), entries(rng, (1, 60, 50), "ordinary")
+    results = []
+    # Of other sizes, so that nothing recorded is queued again.
+    for columns, least in ((50, 61), (49, 32)):
+        monkeypatch.setattr(tiling, "_WINOGRAD_SIZE", least)
+        tiling.choose_residue_tiles.cache_clear()
+        out = place.own(np.zeros((1, 41, columns)))
+        operands = place.own(a), place.own(b[:, :, :columns])
+        place.hopper.matmul(*operands, out, Scheme(14), certify=certify)
+        results.append(place.host(out)[:, :, :49])
+    tiling.choose_residue_tiles.cache_clear()
+    assert np.array_equal(*results)

@@ -176,6 +176,11 @@ static void cluster_arrive() {
 
 static void cluster_wait() { wait(cluster, fibers[current]->cluster_generation); }
 
+// Until other blocks have written a number of bytes, as they count themselves.
+static void wait_for(const volatile unsigned long long* count, int bytes) {
+  while (*count != (unsigned long long)bytes) pause();
+}
+
 template <class T>
 const T* of_block(const T* place, int rank) {
   return (const T*)((const char*)place + shared_stride * (rank - cluster_rank()));

@@ -45,7 +45,7 @@ TILES = [
 OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 """Stages that the engine asks for with a variant."""
 
-IN_CLUSTERS = ("lines_in_clusters", "winograd_planes")
+IN_CLUSTERS = ("lines_in_clusters", "winograd_planes", "winograd_in_clusters")
 """Likewise, on GPUs with clusters of blocks."""
 
 ON_HOPPER = ("residue_tiles",)
@@ -139,7 +139,7 @@ def test_stages_in_clusters(stage, architecture):
         for stage in IN_CLUSTERS
         for variant in OTHERS
         # Sums of wide integers are not made.
-        if stage != "winograd_planes" or not is_wide(*variant[:2], variant.lent_bits)
+        if "winograd" not in stage or not is_wide(*variant[:2], variant.lent_bits)
     ],
 )
 def test_every_kind_of_variant_in_clusters(stage, variant):

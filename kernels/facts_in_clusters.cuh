@@ -1,0 +1,102 @@
+// Facts of lines that a cluster of blocks keeps in shared memory: each block has a
+// chunk of k of all of them, and each warp of it a part of one line.
+#pragma once
+#include "shared_lines.cuh"
+
+// What warps tell all blocks of the cluster of their lines, twice: two words a warp.
+struct Slots {
+  uint64 words[2][8 * WARPS][2];
+  uint64 mail[2];
+};
+
+// Early in a kernel, for what takes a while: blocks may write to each other as soon as
+// all of them have come here.
+template <int blocks>
+DEVICE void open_slots(Slots& slots) {
+  if (blocks == 1) return;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i)
+      open_mail(&slots.mail[i], blocks * (int)sizeof(slots.words[i]) / 8);
+    show_mail();
+  }
+  __syncwarp();
+  cluster_arrive();
+}
+
+// Tells two words of this warp and waits for those of all others.
+template <int blocks>
+DEVICE void tell(Slots& slots, int turn, uint64 first, uint64 second) {
+  int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  if (blocks == 1) {
+    if (lane == 0) {
+      slots.words[turn][warp][0] = first;
+      slots.words[turn][warp][1] = second;
+    }
+    __syncthreads();
+    return;
+  }
+  if (lane < blocks)
+    send_to_block(slots.words[turn][cluster_rank() * WARPS + warp], &slots.mail[turn],
+                  first, second, lane);
+  wait_for_mail(&slots.mail[turn], blocks * (int)sizeof(slots.words[turn]) / 8);
+}
+
+// A value of a whole line from those of the warps that have a part of it.
+template <int blocks, class Combine>
+DEVICE uint64 of_line(const Slots& slots, int turn, int word, int line, int line_bits,
+                      Combine combine) {
+  int lane = threadIdx.x % WARP, parts_bits = 3 - line_bits;
+  int rank = lane >> parts_bits, part = lane & ((1 << parts_bits) - 1);
+  uint64 value = 0;
+  if (rank < blocks)
+    value = slots.words[turn][rank * WARPS + line + (part << line_bits)][word];
+  return over_warp(value, combine);
+}
+
+struct FactsOfLine {
+  uint64 largest, squares, norms;
+  int special, exponent;
+
+  DEVICE void store(const LineFacts& facts, int64 index) const {
+    facts.largest[index] = largest;
+    facts.squares[index] = squares;
+    facts.norms[index] = norms;
+    facts.special[index] = special;
+    facts.exponents[index] = exponent;
+  }
+};
+
+// The facts of line `of_block`, of which this warp has `share` entries; `entry(h)` gives
+// those of a lane.  Once entries are there, with slots that were opened.
+//
+// A block may end after this: it has got all that others write to it.
+template <int blocks, class Entry>
+DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int line_bits,
+                                    const Exponents& rule, Slots& slots) {
+  int lane = threadIdx.x % WARP;
+  uint32 upper = 0;
+#pragma unroll 8
+  for (int h = lane; h < share; h += WARP) upper = max(upper, upper_magnitude(entry(h)));
+  upper = largest_of_warp(upper);
+  uint64 largest = (uint64)upper << 32, special = 0;
+  if (!is_ordinary(upper)) {
+    largest = 0;
+    for (int h = lane; h < share; h += WARP) look(entry(h), &largest, &special);
+    largest = over_warp(largest, TakeLarger());
+    special = over_warp(special, TakeUnion());
+  }
+  if (blocks > 1) cluster_wait();
+  tell<blocks>(slots, 0, largest, special);
+  largest = of_line<blocks>(slots, 0, 0, of_block, line_bits, TakeLarger());
+  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());
+
+  Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, rule.w);
+  uint64 squares = over_warp(sums.squares, TakeSum());
+  uint64 norms = over_warp(sums.norms, TakeSum());
+  tell<blocks>(slots, 1, squares, norms);
+  squares = of_line<blocks>(slots, 1, 0, of_block, line_bits, TakeSum());
+  norms = of_line<blocks>(slots, 1, 1, of_block, line_bits, TakeSum());
+  int exponent = line_exponent(largest, squares, rule.rule, rule.w, rule.limit_bits,
+                               rule.limit_top) + rule.shift;
+  return {largest, squares, norms, (int)special, exponent};
+}
