@@ -188,6 +188,8 @@ class Recorder:
         Recording or None
             To be queued again.
         """
+        # What is kept of this product must not keep its memory.
+        self._arrays.clear()
         if not self.is_complete:
             return None
         return Recording(
@@ -203,12 +205,20 @@ class Recorder:
 class Recording:
     """What a product queues, but for addresses.
 
-    Attributes
+    Parameters
     ----------
-    words : (count,) ndarray of int64
-        All that kernels are told, with the addresses of the last replay.
+    words : list of int
+        All that kernels are told; addresses are relative to their spaces.
+    spaces : list of int
+        What each word is relative to.
+    steps : list of callable
+        Return what is called, and with what, once addresses are known.
+    nbytes : int
+        Workspace.
     outcome : object
         What the product said of itself.
+    fetched : tuple of int or None
+        Where in the workspace the array lies that the product waits for, and its bytes.
     """
 
     def __init__(

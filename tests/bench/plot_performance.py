@@ -31,7 +31,7 @@ def lines_of(report):
             if row["state"] == "measured":
                 point = (size["n"], row["tflop_per_s"])
                 lines.setdefault(row["contestant"], []).append(point)
-    return lines
+    return {name: sorted(points) for name, points in lines.items()}
 
 
 def draw(report, path):

@@ -195,3 +195,17 @@ def test_threads_share_a_recording(place, engine):
         thread.join()
     assert not errors
     assert recorded(engine) == 1
+
+
+@pytest.mark.gpu
+def test_a_recording_keeps_no_memory():
+    cupy = pytest.importorskip("cupy")
+    from np_ozaki.engines.choice import cuda_engine
+
+    engine = CudaEngine(cuda_engine().device)
+    a, out = cupy.ones((1, 300, 300)), cupy.empty((1, 300, 300))
+    pool = cupy.get_default_memory_pool()
+    used = pool.used_bytes()
+    for _ in range(3):
+        engine.matmul(a, a, out, Scheme(15))
+        assert pool.used_bytes() == used
