@@ -27,6 +27,13 @@ CUDA_TILES_TESTS = (
     "tests/engines/test_cuda_tiles.py",
 )
 CUDA_LINES_TESTS = ("tests/engines/test_cuda_hopper_lines.py",)
+CUDA_HOPPER_TESTS = (
+    "tests/kernels/test_tile_order.py",
+    "tests/kernels/test_arithmetic.py",
+    "tests/engines/test_tiling.py",
+    "tests/engines/test_cuda_replay.py",
+    "tests/engines/test_cuda_hopper.py",
+)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -461,6 +468,51 @@ FAULTS = {
         "_kernels/residues.cuh",
         "FIRST_LOOK_BITS - 1 - e",
         "FIRST_LOOK_BITS - 2 - e",
+    ),
+    "cuda hopper: any view of one array is its transpose": (
+        "engines/cuda.py",
+        "            and a.strides[a.shape[0] == 1 :] == b.strides[b.shape[0] == 1 :]\n",
+        "",
+    ),
+    "cuda hopper: operands that are one array are replayed as two": (
+        "engines/cuda.py",
+        "            pointers[0] == pointers[1],\n",
+        "",
+    ),
+    "cuda hopper: recordings serve other certificates": (
+        "engines/cuda.py",
+        "            certify,\n            limit,\n            *(",
+        "            certify is None,\n            *(",
+    ),
+    "cuda hopper: addresses of the first product stay": (
+        "engines/cuda_replay.py",
+        "            if bases != self._bases:\n",
+        "            if not self._bases:\n",
+    ),
+    "cuda hopper: what was not recorded is replayed": (
+        "engines/cuda_replay.py",
+        "        if not self.is_complete:\n            return None\n",
+        "",
+    ),
+    "cuda hopper: panels wider than memory": (
+        "tiling.py",
+        "            if tiles.workspace_bytes <= budget and tiles.n >= min(n, least):\n",
+        "            if tiles.n >= min(n, least):\n",
+    ),
+    "cuda hopper: seven products of wide integers": (
+        "engines/cuda_hopper_lines.py",
+        "    return not scheme.shift and not is_wide(",
+        "    return not scheme.shift or not is_wide(",
+    ),
+    "cuda hopper: a pair of tiles taken twice by the last clusters": (
+        "_kernels/tile_order.cuh",
+        "    if (inside >= width) {\n      inside -= width;\n      ++plane;\n    }\n",
+        "    if (inside >= width) inside -= width;\n",
+    ),
+    "cuda hopper: residues one too large at a half": (
+        "_kernels/arithmetic.cuh",
+        "  int half = 1 << shift >> 1;\n",
+        "  int half = 0;\n",
     ),
     "cuda clusters: lines seen as plain too near to infinity": (
         "_kernels/arithmetic.cuh",
@@ -1151,6 +1203,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda hopper"):
+        return QUICK + CUDA_HOPPER_TESTS
     if name.startswith("cuda residue tiles"):
         return QUICK + CUDA_TILES_TESTS
     if name.startswith("cuda checksum"):
