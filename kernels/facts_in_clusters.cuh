@@ -20,7 +20,7 @@ DEVICE void open_slots(Slots& slots) {
     show_mail();
   }
   __syncwarp();
-  cluster_arrive();
+  cluster_arrive_relaxed();
 }
 
 // Tells two words of this warp and waits for those of all others.

@@ -74,7 +74,9 @@ struct Assignment {
   int batch, row, column, plane;
 };
 
-// The producer is ahead by STAGES items at most, and one that it begins with.
+// The producer is ahead by STAGES items at most, and one that it begins with.  Consumers
+// have read an item's assignment when they release its last stage, whoever of them does:
+// a warpgroup's products are issued together.
 const int ASSIGNMENTS = 2 * STAGES;
 
 DEVICE void produce(const TensorMap* map_a, const TensorMap* map_b, const Work& work,
@@ -202,6 +204,7 @@ DEVICE void consume(const Work& work, const Tables& tables,
     Bytes bytes(work, tables, item, warpgroup, thread);
     int plane = item.plane, row = item.row;
     products_wait<0>();
+    accumulators_settle(d);
     if (plane >= work.num_planes) store_lower(d, work, item, warpgroup, thread);
     release(done, elected);
     if (plane < work.num_planes && row < work.rows) bytes.store(d);

@@ -112,7 +112,7 @@ DEVICE int cluster_rank() {
 
 // Without `release`, which would wait for all of memory: what has to be seen after the
 // wait is made so by `show_mail`.
-DEVICE void cluster_arrive() {
+DEVICE void cluster_arrive_relaxed() {
 #ifdef __CUDA_ARCH__
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #else
@@ -148,7 +148,7 @@ DEVICE void open_mail(uint64* mail, int bytes) {
 #endif
 }
 
-// By the same thread, before `cluster_arrive`: others may send after `cluster_wait`.
+// By the same thread, before `cluster_arrive_relaxed`: others may send after `cluster_wait`.
 DEVICE void show_mail() {
 #ifdef __CUDA_ARCH__
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -276,7 +276,7 @@ def _multiplied(
 
 def _is_double(output: object, out: object, options: Options) -> bool:
     """Return whether a double-double is asked for; refuse what it cannot go with."""
-    if output == "float64":
+    if type(output) is str and output == "float64":
         return False
     check_choice("output", output, Output)
     if out is not None:

@@ -465,8 +465,9 @@ def matmul_arrays(
     )
     if bound is not None:
         info = replace(info, bound=bound)
-    # Only where axes of the batch become one can the reshape have copied.
-    if direct and result.ndim > 3 and not np.may_share_memory(stacked, result):
+    # Only where axes of a batch become one can the reshape have copied: never with two
+    # axes, the last of which is a matrix's own.
+    if direct and result.ndim > 2 and not np.may_share_memory(stacked, result):
         result[...] = stacked.reshape(shape)
     signal(outcome, native)
     if low is not None:

@@ -7,6 +7,7 @@ and `cuda_copies`.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Hashable
 from dataclasses import replace
@@ -78,6 +79,7 @@ class CudaEngine(Stages):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self._recordings: dict[Hashable, Recording | None] = {}
+        self._recordings_lock = threading.Lock()
 
     # What is not this engine's ----------------------------------------------------
 
@@ -404,14 +406,19 @@ class CudaEngine(Stages):
         operands: tuple[Any, Any, Any],
     ) -> Outcome:
         """Multiply, and keep what was queued where it is one tile."""
-        if key in self._recordings or not self._is_one_tile(job, workspace_bytes):
+        if key in self._recordings:
             return self._within_memory(job, workspace_bytes)
-        recorder = Recorder(self.device, *operands)
-        engine = CudaEngine(recorder)
-        outcome = engine._within_memory(job, workspace_bytes)
-        while len(self._recordings) >= _MOST_RECORDINGS:
-            self._recordings.pop(next(iter(self._recordings)), None)
-        self._recordings[key] = recorder.recording(outcome)
+        recording = None
+        if self._is_one_tile(job, workspace_bytes):
+            recorder = Recorder(self.device, *operands)
+            outcome = CudaEngine(recorder)._within_memory(job, workspace_bytes)
+            recording = recorder.recording(outcome)
+        else:
+            outcome = self._within_memory(job, workspace_bytes)
+        with self._recordings_lock:
+            while len(self._recordings) >= _MOST_RECORDINGS:
+                del self._recordings[next(iter(self._recordings))]
+            self._recordings[key] = recording
         return outcome
 
     def _is_one_tile(self, job: Job, workspace_bytes: int | None) -> bool:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from np_ozaki._kernels.render import Variant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
-from np_ozaki.engines.cuda_hopper import CAPABILITY, ResidueTiles
+from np_ozaki.engines.cuda_hopper import CAPABILITY, OLDEST_NVRTC, ResidueTiles
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.errors import OperandTypeError, refusal
 
@@ -167,7 +167,7 @@ class CupyDevice:
     """The current GPU, as `cuda.Device` asks for it."""
 
     def __init__(self) -> None:
-        self._facts: dict[int, tuple[int, int, int, int]] = {}
+        self._facts: dict[int, tuple[int, int, int]] = {}
         self._residue_tiles = ResidueTiles()
         self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.cuda.Function] = {}
@@ -177,19 +177,23 @@ class CupyDevice:
 
     # Facts -------------------------------------------------------------------------
 
-    def _of_device(self) -> tuple[int, int, int, int]:
-        """Return bytes of memory and of a block's shared memory, capability, count."""
+    def _of_device(self) -> tuple[int, int, int]:
+        """Return bytes of memory and of a block's shared memory, and clusters."""
         index = runtime.getDevice()
         if index not in self._facts:
             memory = runtime.memGetInfo()[1]
             shared = runtime.deviceGetAttribute(
                 runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, index
             )
+            clusters = 0
             capability = int(cupy.cuda.Device(index).compute_capability)
-            count = runtime.deviceGetAttribute(
-                runtime.cudaDevAttrMultiProcessorCount, index
-            )
-            self._facts[index] = int(memory), int(shared), capability, int(count)
+            if capability == CAPABILITY and nvrtc.getVersion() >= OLDEST_NVRTC:
+                # Of two blocks, one on each multiprocessor.
+                clusters = runtime.deviceGetAttribute(
+                    runtime.cudaDevAttrMultiProcessorCount, index
+                )
+                clusters = int(clusters) // 2
+            self._facts[index] = int(memory), int(shared), clusters
         return self._facts[index]
 
     def place(self) -> str:
@@ -405,14 +409,9 @@ class CupyDevice:
                 cublas.CUBLAS_GEMM_DEFAULT,
             )
 
-    def has_clusters(self) -> bool:
-        """Return whether blocks of the current device share memory in clusters."""
-        return self._of_device()[2] >= CAPABILITY
-
     def tile_clusters(self) -> int:
         """Return how many clusters of `residue_tiles` run at a time; 0 without it."""
-        *_, capability, multiprocessors = self._of_device()
-        return multiprocessors // 2 if capability == CAPABILITY else 0
+        return self._of_device()[2]
 
     def residue_tiles(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int

@@ -6,6 +6,7 @@ compile for, and its operands are described to the copy engine by the driver.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -13,8 +14,9 @@ import os
 import tempfile
 from typing import Any
 
+import cupy
 import numpy as np
-from cupy.cuda import driver, function, runtime
+from cupy.cuda import driver, runtime
 from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
@@ -23,10 +25,13 @@ from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.engines.cuda_tiles import WORK
 from np_ozaki.tiling import TILE_ROWS
 
-__all__ = ["CAPABILITY", "ResidueTiles"]
+__all__ = ["CAPABILITY", "OLDEST_NVRTC", "ResidueTiles"]
 
 CAPABILITY = 90
 """Compute capability of the only GPUs that run it."""
+
+OLDEST_NVRTC = (12, 1)
+"""The first compiler that knows all that these kernels ask for."""
 
 _OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a", "-ftz=true")
 _STAGE = "residue_tiles"
@@ -77,10 +82,15 @@ def _keep(path: str, content: bytes) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            name = file.name
             file.write(content)
-        os.replace(file.name, path)
     except OSError:
         return
+    try:
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
 
 
 def _compiled(text: str) -> bytes:
@@ -142,7 +152,7 @@ class ResidueTiles:
     def _function(self) -> Any:
         index = int(runtime.getDevice())
         if index not in self._functions:
-            module = function.Module()
+            module = cupy.cuda.function.Module()
             module.load(_cubin())
             kernel = module.get_function(_STAGE)
             driver.funcSetAttribute(kernel.ptr, _MAX_DYNAMIC_SHARED, _SHARED_BYTES)

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Variant
 
-__all__ = ["Device", "Facts", "Operands", "PlaneStack", "result_fields", "structure"]
+__all__ = [
+    "Address",
+    "Device",
+    "Facts",
+    "Operands",
+    "PlaneStack",
+    "result_fields",
+    "structure",
+]
 
 
 def structure(*fields: int) -> NDArray[np.void]:
@@ -30,7 +38,34 @@ def structure(*fields: int) -> NDArray[np.void]:
     (1,) ndarray of void
         Without names of fields, which CuPy would take long to describe.
     """
-    return np.array(fields, dtype=np.int64).view(f"V{8 * len(fields)}")
+    array = np.array(fields, dtype=np.int64).view(f"V{8 * len(fields)}")
+    told = tuple(i for i, x in enumerate(fields) if type(x) is Address)
+    if not told:
+        return array
+    marked = array.view(Told)
+    marked.addresses = told
+    return marked
+
+
+class Address(int):
+    """An address that a recording may have to replace; sums with it are addresses."""
+
+    def __add__(self, other: int) -> Address:
+        return Address(int(self) + other)
+
+    __radd__ = __add__
+
+
+class Told(np.ndarray[Any, Any]):
+    """A structure that knows which of its words are addresses.
+
+    Attributes
+    ----------
+    addresses : tuple of int
+        Indices of 64-bit words.
+    """
+
+    addresses: tuple[int, ...] = ()
 
 
 def result_fields(device: Device, out: Any) -> tuple[int, ...]:
@@ -152,12 +187,11 @@ class Device(Protocol):
         """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
         ...
 
-    def has_clusters(self) -> bool:
-        """Return whether blocks of the current device share memory in clusters."""
-        ...
-
     def tile_clusters(self) -> int:
-        """Return how many clusters of `residue_tiles` run at a time; 0 without it."""
+        """Return how many clusters of two blocks run at a time; 0 on other GPUs.
+
+        Those have neither `residue_tiles` nor the kernels of `cuda_hopper_lines`.
+        """
         ...
 
     def residue_tiles(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.engines.cuda_lines import Device, PlaneStack
+from np_ozaki.engines.cuda_lines import Address, Device, PlaneStack, Told
 
 __all__ = ["Recorder", "Recording"]
 
@@ -24,6 +24,25 @@ _WORD = 8
 _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
 
+
+_WORK_ADDRESSES = 0, 1
+"""Words of `cuda_tiles.WORK`."""
+
+_HARMLESS = frozenset(
+    {
+        "default_workspace",
+        "is_host",
+        "is_out_of_memory",
+        "is_timed",
+        "mark",
+        "place",
+        "shared_bytes",
+        "stream",
+        "tile_clusters",
+        "transfer",
+    }
+)
+"""What a device is asked for without anything being queued."""
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """What is called in a replay, and with what."""
@@ -54,7 +73,13 @@ class Recorder:
         self.is_complete = True
 
     def __getattr__(self, name: str) -> Any:
+        if name not in _HARMLESS:
+            self.is_complete = False
         return getattr(self._device, name)
+
+    def pointer(self, x: Any) -> Address:
+        """Return an address that `structure` knows for one."""
+        return Address(self._device.pointer(x))
 
     # What changes with the data ----------------------------------------------------
 
@@ -112,7 +137,9 @@ class Recorder:
         shared: int = 0,
     ) -> None:
         """Queue a kernel."""
-        self._device.launch(stage, variant, kernel, grid, block, args, shared)
+        # The device's own way with arrays does not know what is told of words here.
+        plain = tuple(x.view(np.ndarray) if isinstance(x, Told) else x for x in args)
+        self._device.launch(stage, variant, kernel, grid, block, plain, shared)
         places = [self._argument(x) for x in args]
         launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
         self._steps.append(
@@ -128,7 +155,7 @@ class Recorder:
         """Queue products of planes that leave residue tiles."""
         self._device.residue_tiles(left, right, work, blocks)
         pointers = [self._word(x.pointer) for x in (left, right)]
-        place = self._argument(work)
+        place = self._structure(work.view(np.int64).tolist(), _WORK_ADDRESSES)
         self._steps.append(
             lambda replay: self._device.residue_tiles_launch(
                 left._replace(pointer=int(replay.words[pointers[0]])),
@@ -140,37 +167,47 @@ class Recorder:
 
     # Words -------------------------------------------------------------------------
 
-    def _word(self, value: int) -> int:
+    def _word(self, value: int, *, is_address: bool = True) -> int:
         """Note a word that kernels are told; return its index."""
-        space, value = self._relative(value)
+        space, value = self._relative(value) if is_address else (_CONSTANT, value)
         self._words.append(value)
         self._spaces.append(space)
         return len(self._words) - 1
 
     def _relative(self, value: int) -> tuple[int, int]:
+        """Return what an address is relative to, and the rest."""
         for space, pointer in enumerate(self._operands, _OPERAND_A):
             if value == pointer:
                 return space, 0
         for pointer, nbytes, offset, _ in self._arrays:
-            if pointer <= value < pointer + max(nbytes, 1):
+            if pointer <= value < pointer + nbytes:
                 return _WORKSPACE, offset + value - pointer
+        if value:
+            self.is_complete = False
         return _CONSTANT, value
+
+    def _structure(
+        self, words: list[int], addresses: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """Note words, some of them addresses; return where, from first to last."""
+        first = len(self._words)
+        for i, word in enumerate(words):
+            self._word(word, is_address=i in addresses)
+        return first, len(self._words)
 
     def _argument(self, x: Any) -> tuple[int, int]:
         """Note what a kernel is told; return where, in words."""
         if isinstance(x, (int, np.integer)):
-            words = [int(x)]
-        elif isinstance(x, np.ndarray) and self._device.is_host(x):
-            words = x.view(np.int64).tolist()
-        else:
-            words = [self._device.pointer(x)]
-        first = len(self._words)
-        for word in words:
-            self._word(word)
-        return first, len(self._words)
+            return self._structure([int(x)], (0,) if type(x) is Address else ())
+        if isinstance(x, np.ndarray) and self._device.is_host(x):
+            told = x.addresses if isinstance(x, Told) else ()
+            return self._structure(x.view(np.ndarray).view(np.int64).tolist(), told)
+        return self._structure([self._device.pointer(x)], (0,))
 
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array; it is the last, and what a replay returns."""
+        if self._fetched is not None:
+            self.is_complete = False
         _, offset = self._relative(self._device.pointer(x))
         self._fetched = offset, x.nbytes
         return self._device.fetch(x)

@@ -210,14 +210,14 @@ class Side:
         return (
             self.known is None
             and self._tiles.fused
-            and self.engine.device.has_clusters()
+            and self.engine.device.tile_clusters() > 0
             and not self._has_room()
         )
 
     def _made_at_once(self) -> bool:
         """Return whether facts and planes come from the same kernel."""
         engine = self.engine
-        return engine.device.has_clusters() or engine.fits_shared(self.operand)
+        return engine.device.tile_clusters() > 0 or engine.fits_shared(self.operand)
 
     def _has_room(self) -> bool:
         """Return whether planes of all lines would be kept."""
@@ -261,7 +261,7 @@ class Side:
     def _facts(self) -> tuple[Any]:
         """Return the words of the facts of the current lines."""
         engine, facts = self.engine, None
-        if engine.device.has_clusters():
+        if engine.device.tile_clusters() > 0:
             pair = self._pair(self.operand)
             found = facts_only(engine, *pair, self.scheme, self._of_product)
             facts = self._of_pair(found)
@@ -280,7 +280,7 @@ class Side:
                 return facts.words, *(x for x in planes if x is not None)
             (words,) = self._facts()
             return words, *self._winograd(Facts(words))
-        if engine.device.has_clusters():
+        if engine.device.tile_clusters() > 0:
             pair = self._pair(self.operand)
             found = facts_and_planes(engine, *pair, scheme, self._of_product)
             if found is not None:

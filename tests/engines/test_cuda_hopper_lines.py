@@ -1,6 +1,5 @@
 """Facts and planes of one launch, against stages of their own and Python integers."""
 
-import devices
 import numpy as np
 import pytest
 from devices import LAYOUTS, entries, laid_out
@@ -35,7 +34,7 @@ LONG = (1030, 2100, 4100, 8200, 16400)
 @pytest.fixture
 def stages(place, monkeypatch):
     """Return stages whose arrays hold garbage at first, on a device with clusters."""
-    if place.name == "gpu" and not devices.has_clusters():
+    if place.name == "gpu" and not place.engine.device.tile_clusters():
         pytest.skip("needs clusters of blocks")
     device = place.unfused.device
     monkeypatch.setattr(device, "shared_bytes", lambda: 1 << 17)

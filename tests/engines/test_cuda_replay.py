@@ -10,6 +10,8 @@ from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import CudaEngine
+from np_ozaki.engines.cuda_lines import Address, structure
+from np_ozaki.engines.cuda_replay import Recorder
 from np_ozaki.precision import multiply, schemes
 from np_ozaki.testing import assert_same_bits
 
@@ -195,6 +197,41 @@ def test_threads_share_a_recording(place, engine):
         thread.join()
     assert not errors
     assert recorded(engine) == 1
+
+
+def test_words_that_look_like_addresses_stay(place, engine):
+    a, b = pair(place, 1)
+    out = place.own(np.empty((1, 5, 7)))
+    recorder = Recorder(engine.device, a, b, out)
+    memory = recorder.empty((64,), np.uint8)
+    pointer = engine.device.pointer(memory)
+    told = structure(recorder.pointer(memory), pointer, 8 + recorder.pointer(memory))
+    assert told.addresses == (0, 2)
+    first, last = recorder._argument(told)
+    assert recorder._words[first:last] == [0, pointer, 8]
+    assert recorder._argument(pointer)[0] == last
+    assert recorder._words[last] == pointer
+    assert recorder.is_complete
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda recorder, x: recorder.own(np.zeros(3)),
+        lambda recorder, x: recorder.native(x, x.swapaxes(1, 2)),
+        lambda recorder, x: [recorder.fetch(recorder.empty((1,), int)) for _ in "ab"],
+        # An address of nobody's.
+        lambda recorder, x: recorder._argument(structure(Address(12345))),
+        lambda recorder, x: recorder._argument(structure(recorder.pointer(x) + 8)),
+    ],
+)
+def test_what_cannot_be_told_again_makes_a_recording_void(place, engine, use):
+    a, b = pair(place, 1)
+    recorder = Recorder(engine.device, a, b, place.own(np.empty((1, 5, 7))))
+    recorder.empty((4,), np.int32)
+    assert recorder.is_complete
+    use(recorder, a)
+    assert recorder.recording(None) is None
 
 
 @pytest.mark.gpu

@@ -95,6 +95,14 @@ def test_out_whose_axes_do_not_merge():
     column = np.zeros((2, 3, 4, 2))[..., 1]
     assert np_ozaki.matmul(a, b[:, 0], out=column) is column
     assert_same_bits(column, want[..., 0])
+    # Without the axis of a matrix two axes of a batch are all there is to merge.
+    gaps = np.full((2, 5, 4), -1.0)[:, :3]
+    np_ozaki.matmul(a, b[:, 0], out=gaps)
+    assert_same_bits(gaps, want[..., 0])
+    gaps = np.full((2, 5, 4), -1.0)[:, :3]
+    turned = np.ascontiguousarray(a.swapaxes(2, 3))
+    np_ozaki.matmul(b[:, 0], turned, out=gaps)
+    assert_same_bits(gaps, want[..., 0])
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (3, 17, 17)])

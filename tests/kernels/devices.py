@@ -85,9 +85,6 @@ def on_gpu() -> Place:
     class Older(CupyDevice):
         """What any GPU has."""
 
-        def has_clusters(self) -> bool:
-            return False
-
         def tile_clusters(self) -> int:
             return 0
 
@@ -112,13 +109,6 @@ def on_gpu() -> Place:
         inner=600,
         name="gpu",
     )
-
-
-def has_clusters() -> bool:
-    """Return whether the current GPU has clusters of blocks."""
-    import cupy
-
-    return int(cupy.cuda.Device().compute_capability) >= 90
 
 
 # ---- Layouts ----

@@ -118,9 +118,6 @@ class HostDevice:
         half = 1 << (self.accumulator_bits - 1)
         out[...] = (total + half) % (2 * half) - half  # wraps, as the matrix units do
 
-    def has_clusters(self) -> bool:
-        return self._hopper
-
     def tile_clusters(self) -> int:
         return 3 if self._hopper else 0
 
