@@ -63,7 +63,7 @@ def test_the_same_bits_again(place, engine, layout, certify):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 5, 7, 9), (1, 130, 3, 4)])
-@pytest.mark.parametrize("n", [2, 15, 20])
+@pytest.mark.parametrize("n", [15, pytest.param(2, marks=pytest.mark.slow), 20])
 def test_sizes_and_moduli(place, engine, shape, n):
     batch, m, columns, k = shape
     for seed in range(2):
@@ -154,8 +154,8 @@ def test_products_of_other_kinds_are_not_recorded(place, engine):
 
 def test_only_so_many_are_kept(place, engine, monkeypatch):
     monkeypatch.setattr("np_ozaki.engines.cuda._MOST_RECORDINGS", 3)
-    for n in (2, 3, 4, 5, 6, 2):
-        check(place, engine, *pair(place, n), Scheme(n))
+    for k in (2, 3, 4, 5, 6, 2):
+        check(place, engine, *pair(place, k, k=k))
     assert recorded(engine) == 3
 
 

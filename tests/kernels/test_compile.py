@@ -126,7 +126,9 @@ def test_stages_on_hopper(stage):
     check(stage, None, "sm_90a")
 
 
-@pytest.mark.parametrize("architecture", WITH_CLUSTERS)
+@pytest.mark.parametrize(
+    "architecture", [slow_unless(x == "sm_90a", x) for x in WITH_CLUSTERS]
+)
 @pytest.mark.parametrize("stage", IN_CLUSTERS)
 def test_stages_in_clusters(stage, architecture):
     check(stage, ORDINARY, architecture)
@@ -135,7 +137,8 @@ def test_stages_in_clusters(stage, architecture):
 @pytest.mark.parametrize(
     ("stage", "variant"),
     [
-        (stage, variant)
+        # Quick: few moduli, and wide ones.
+        slow_unless(variant[0] in {2, 20}, stage, variant)
         for stage in IN_CLUSTERS
         for variant in OTHERS
         # Sums of wide integers are not made.
