@@ -112,6 +112,13 @@ def test_auto_waits_once_for_a_sample_and_once_for_the_certificate(
     assert recorded(engine) == 1
 
 
+def test_every_target_has_its_recording(place, engine):
+    a, b = pair(place, 1)
+    for target in ("conventional", -10, -96, "conventional", -96):
+        check(place, engine, a, b, certify=target)
+    assert recorded(engine) == 3
+
+
 def test_special_lines(place, engine):
     a, b = pair(place, 1)
     check(place, engine, a, b)
