@@ -42,7 +42,8 @@ _HARMLESS = frozenset(
         "transfer",
     }
 )
-"""What a device is asked for without anything being queued."""
+"""What a device is asked for without anything being queued.  Whatever else it is asked
+for, a library's product or an array of the host, cannot be told again."""
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 """What is called in a replay, and with what."""
@@ -100,21 +101,11 @@ class Recorder:
         self.clear(self._device.pointer(array), array.nbytes)
         return array
 
-    def own(self, x: NDArray[Any]) -> Any:
-        """Return a copy of a host array; its values are of this product alone."""
-        self.is_complete = False
-        return self._device.own(x)
-
     def free(self) -> None:
         """Give unused memory back: the product found none, and begins anew."""
         self.is_complete = False
         self._arrays.clear()
         self._device.free()
-
-    def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
-        """Queue products by the library, which are not recorded."""
-        self.is_complete = False
-        self._device.gemm(left, right, out, accumulate=accumulate)
 
     # What is queued ----------------------------------------------------------------
 

@@ -177,6 +177,10 @@ class Side:
         if self._lines == lines:
             return
         self._load(lines)
+        self._make()
+
+    def _make(self) -> None:
+        """Make facts of the current lines, and planes where they come along."""
         k = self.x.shape[2]
         at_once = self.known is None and k <= self._tiles.k
         if at_once and (self._has_room() or self._made_at_once()):
@@ -184,7 +188,8 @@ class Side:
             self._take(Facts(words), planes)
         elif self.known is not None:
             single = self.known.words.shape[1] == 1
-            self._take(self.known.part(lines) if single else self.known)
+            assert self._lines is not None  # noqa: S101 - told to the type checker
+            self._take(self.known.part(self._lines) if single else self.known)
         else:
             (words,) = self._kept_or_made(self._facts, "facts")
             self._take(Facts(words))
@@ -272,20 +277,16 @@ class Side:
     def _facts_and_planes(self) -> tuple[Any, ...]:
         """Return the same and planes of all k, as `operand_planes` returns them."""
         engine, scheme = self.engine, self.scheme
-        if self._tiles.products > 1:
-            pair = self._pair(self.operand)
-            made = facts_and_winograd_planes(engine, *pair, scheme, self._of_product)
-            if made is not None:
-                facts, *planes = self._of_pair(made)
-                return facts.words, *(x for x in planes if x is not None)
-            (words,) = self._facts()
-            return words, *self._winograd(Facts(words))
         if engine.device.tile_clusters() > 0:
             pair = self._pair(self.operand)
-            found = facts_and_planes(engine, *pair, scheme, self._of_product)
+            make = self._of_clusters()
+            found = make(engine, *pair, scheme, self._of_product)
             if found is not None:
-                facts, planes = self._of_pair(found)
-                return facts.words, planes
+                facts, *planes = self._of_pair(found)
+                return facts.words, *(x for x in planes if x is not None)
+        if self._tiles.products > 1:
+            (words,) = self._facts()
+            return words, *self._winograd(Facts(words))
         if engine.fits_shared(self.operand):
             facts, planes = engine.fused(
                 self.operand, self.variant, scheme, left=self.left
@@ -293,6 +294,12 @@ class Side:
             return facts.words, planes
         (words,) = self._facts()
         return words, engine.residues(self.operand, Facts(words), self.variant)
+
+    def _of_clusters(self) -> Callable[..., Any]:
+        """Return what makes facts and planes in one launch, for one side or both."""
+        if self._tiles.products > 1:
+            return facts_and_winograd_planes
+        return facts_and_planes
 
     def _winograd(self, facts: Facts) -> tuple[Any, ...]:
         pair = self._pair((self.operand, facts))
@@ -333,31 +340,13 @@ def enter_both(left: Side, right: Side, rows: slice, columns: slice) -> None:
         return
     left._load(rows)
     right._load(columns)
-    engine, how = left.engine, (left.scheme, left._of_product)
-    both = left.operand, right.operand
-    facts: Any
-    planes: Any
-    found: Any
-    if left._tiles.products > 1:
-        found = facts_and_winograd_planes(engine, *both, *how)
-        if found is None:
-            facts = facts_only(engine, *both, *how) or [
-                Facts(*side._facts()) for side in (left, right)
-            ]
-            pairs = list(zip(both, facts, strict=True))
-            planes = winograd_planes(engine, pairs[0], pairs[1], *how)
-        else:
-            facts = [of_lines for of_lines, *_ in found]
-            planes = [made for _, *made in found]
-        planes = [[x for x in side if x is not None] for side in planes]
-    else:
-        found = facts_and_planes(engine, *both, *how)
-        if found is None:
-            left._lines = right._lines = None
-            left.enter(rows)
-            right.enter(columns)
-            return
-        facts, planes = zip(*found, strict=True)
-        planes = [[x] for x in planes]
-    left._take(facts[0], planes[0])
-    right._take(facts[1], planes[1])
+    make = left._of_clusters()
+    found = make(
+        left.engine, left.operand, right.operand, left.scheme, left._of_product
+    )
+    if found is None:
+        left._make()
+        right._make()
+        return
+    for side, (facts, *planes) in zip((left, right), found, strict=True):
+        side._take(facts, [x for x in planes if x is not None])

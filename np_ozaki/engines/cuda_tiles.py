@@ -41,8 +41,7 @@ __all__ = [
     "tile_shape",
 ]
 
-_ROWS, _COLUMNS = TILE_ROWS, TILE_COLUMNS
-_PLANE_BYTES = _ROWS * _COLUMNS
+_PLANE_BYTES = TILE_ROWS * TILE_COLUMNS
 _GROUPS = 2
 _PATCHES = 32
 """Parts of a group that a warp takes at a time."""
@@ -125,7 +124,7 @@ def tile_shape(
     rows, columns = m, n
     if products != 1:
         rows, columns = (padded(-(-size // 2)) for size in (m, n))
-    down, across = -(-rows // _ROWS), -(-columns // _COLUMNS)
+    down, across = -(-rows // TILE_ROWS), -(-columns // TILE_COLUMNS)
     tiles = across * (across + 1) if symmetric else down * across
     return TileShape(rows, columns, down, across, tiles)
 
@@ -200,8 +199,8 @@ def queue_residue_tiles(
     device = stages.device
     batch, rows, columns = shape
     all_planes, k = left.shape[0], left.shape[3]
-    squares = -(-rows // (2 * _ROWS))
-    across = squares + 1 if symmetric else -(-columns // _COLUMNS)
+    squares = -(-rows // (2 * TILE_ROWS))
+    across = squares + 1 if symmetric else -(-columns // TILE_COLUMNS)
     items = batch * squares * across // (2 if symmetric else 1) * all_planes
     work = np.zeros(1, WORK)
     work[0] = (

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from devices import LAYOUTS, POISON, entries, laid_out
-from np_ozaki._kernels.render import Variant
 from tile_layout import residues_in
 
 from np_ozaki import tiling
@@ -316,7 +315,3 @@ def test_long_k_goes_by_way_of_int32(place, engine, monkeypatch):
     finally:
         for choose in (tiling.choose_cuda_tiles, tiling.choose_residue_tiles):
             choose.cache_clear()
-
-
-def test_variants_of_a_product_name_its_products():
-    assert Variant(15, "norm", cut_plane=True).products == 1
