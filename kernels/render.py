@@ -7,11 +7,14 @@ that a cache of compiled kernels needs to be keyed by.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
+from fractions import Fraction
 from importlib import resources
 from typing import NamedTuple
 
+import numpy as np
 from np_ozaki._kernels.limb_tables import limb_constants
 from np_ozaki._kernels.tables import table, words
 
@@ -28,6 +31,7 @@ __all__ = [
     "is_wide",
     "lent_bits",
     "limit_words",
+    "quick_products",
     "source",
     "text_of",
 ]
@@ -57,6 +61,10 @@ capability 9.0 on.
 
 HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
 """Those for sm_90a alone; they serve every number of moduli."""
+
+_STEP = 128
+_MOST_PRODUCTS = 2**17
+"""Of a residue tile: entries along k at a time, and at most."""
 
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
@@ -274,14 +282,42 @@ def _reduction_tables() -> str:
         for p, shift in zip(MODULI, shifts, strict=True)
     ]
     tables = [
-        ("reduce_modulus", MODULI),
-        ("reduce_inverse", inverses),
-        ("reduce_shift", shifts),
+        ("int", "reduce_modulus", [str(p) for p in MODULI]),
+        ("int", "reduce_inverse", [str(x) for x in inverses]),
+        ("int", "reduce_shift", [str(x) for x in shifts]),
+        ("float", "quick_inverse", [f"1.0f / {p}.0f" for p in MODULI]),
+        ("int", "quick_steps", [str(quick_products(p) // _STEP) for p in MODULI]),
     ]
-    return "".join(
-        _device_table("int", name, [str(x) for x in values]) + "\n"
-        for name, values in tables
-    )
+    return "".join(_device_table(*each) + "\n" for each in tables)
+
+
+def quick_products(p: int) -> int:
+    """Return how many products of residues `quick_residue_byte` may be told the sum of.
+
+    Parameters
+    ----------
+    p : int
+        Modulus, 2 to 256.
+
+    Returns
+    -------
+    int
+        A multiple of 128, at most 2**17.
+    """
+    if p == 256:  # its quotient does not matter
+        return _MOST_PRODUCTS
+    inverse = Fraction(float(np.float32(1) / np.float32(p)))
+
+    def is_wrong(products: int) -> bool:
+        largest = products * (p // 2) ** 2
+        # Half a unit in the last place of the sum as a float.
+        rounding = 2 ** (largest.bit_length() - 25) if largest >= 2**24 else 0
+        off = rounding + p * (largest + rounding) * abs(inverse - Fraction(1, p))
+        # The quotient has its place in the float, and the residue in a byte.
+        return largest + rounding >= (2**22 - 1) * p or p + 2 * off >= 256
+
+    tried = range(_STEP, _MOST_PRODUCTS + _STEP, _STEP)
+    return bisect.bisect_left(tried, True, key=is_wrong) * _STEP
 
 
 def _device_table(kind: str, name: str, values: list[str]) -> str:

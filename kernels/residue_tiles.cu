@@ -24,12 +24,14 @@ const int TABLE_LENGTH = sizeof(reduce_modulus) / sizeof(int);
 // The tables of all moduli in shared memory, from where they come at once.
 struct Tables {
   int minus_p[TABLE_LENGTH], inverse[TABLE_LENGTH], shift[TABLE_LENGTH];
+  float quick[TABLE_LENGTH];  // the inverse of quick_residue_byte, or 0
 
-  DEVICE void fill() {
+  DEVICE void fill(int steps) {
     for (int l = threadIdx.x; l < TABLE_LENGTH; l += blockDim.x) {
       minus_p[l] = -reduce_modulus[l];
       inverse[l] = reduce_inverse[l];
       shift[l] = reduce_shift[l];
+      quick[l] = steps <= quick_steps[l] ? quick_inverse[l] : 0;
     }
   }
 };
@@ -38,11 +40,17 @@ struct Tables {
 struct Reduction {
   int minus_p, inverse, shift;
 
-  DEVICE Reduction(const Tables& tables, int l)
-      : minus_p(tables.minus_p[l]), inverse(tables.inverse[l]), shift(tables.shift[l]) {}
-
   DEVICE int operator()(int c) const {
     return residue_byte(c, minus_p, inverse, shift);
+  }
+};
+
+struct QuickReduction {
+  int minus_p;
+  float inverse;
+
+  DEVICE int operator()(int c) const {
+    return quick_residue_byte(c, minus_p, inverse);
   }
 };
 
@@ -125,17 +133,26 @@ DEVICE int modulus_of(const Work& work, int plane) {
 // still under way.
 struct Bytes {
   uint4* target;
-  Reduction reduce;
+  Reduction any;
+  QuickReduction quick;
 
   DEVICE Bytes(const Work& work, const Tables& tables, const Assignment& item,
-               int warpgroup, int thread)
-      : reduce(tables, modulus_of(work, item.plane)) {
+               int warpgroup, int thread) {
+    int l = modulus_of(work, item.plane);
+    any = {tables.minus_p[l], tables.inverse[l], tables.shift[l]};
+    quick = {any.minus_p, tables.quick[l]};
     int64 index = item.tile * work.num_planes + item.plane;
     index = (index * 2 + warpgroup) * CHUNKS * WARPGROUP + thread;
     target = (uint4*)work.tiles + index;
   }
 
   DEVICE void store(const int* d) const {
+    if (quick.inverse != 0) store_by(quick, d);
+    else store_by(any, d);
+  }
+
+  template <class By>
+  DEVICE void store_by(const By& reduce, const int* d) const {
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; ++chunk) {
       uint32 words[4];
@@ -236,7 +253,7 @@ KERNEL void residue_tiles(const __grid_constant__ TensorMap map_a,
     prefetch_map(&map_a);
     prefetch_map(&map_b);
   }
-  tables.fill();
+  tables.fill(work.steps);
   cluster_arrive();
   cluster_wait();
   int warpgroup = threadIdx.x / WARPGROUP;

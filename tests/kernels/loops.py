@@ -92,6 +92,12 @@ extern "C" void each_residue_byte(int64 count, const int* c, int* out, int64 min
   EACH out[i] = residue_byte(c[i], (int)minus_p, (int)inverse, (int)shift);
 }
 
+extern "C" void each_quick_residue_byte(int64 count, const int* c, int* out,
+                                        int64 minus_p) {
+  float inverse = 1.0f / -minus_p;
+  EACH out[i] = quick_residue_byte(c[i], (int)minus_p, inverse);
+}
+
 extern "C" void each_power_of_four(int64 count, const uint64* value, int* out,
                                    int64 bits, uint64 top) {
   EACH out[i] = largest_power_of_four(value[i], bits, top);

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import simt
 from loops import WORDS, each, of, plain
-from np_ozaki._kernels.render import Variant, limit_words, source
+from np_ozaki._kernels.render import Variant, limit_words, quick_products, source
 from test_render import sums_of, tables
 
 from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, weights
@@ -139,6 +139,29 @@ def test_residue_bytes_of_any_int32(index):
     assert ((c.astype(np.int64) - r) % p == 0).all()
     assert r.min() >= -128
     assert r.max() <= 127
+
+
+@pytest.mark.parametrize("p", MODULI)
+def test_quick_residue_bytes_of_few_products(p):
+    """For as many products as it is meant for, at the worst: sums close to halves."""
+    products = quick_products(p)
+    largest = products * (p // 2) ** 2
+    assert products >= 512
+    quotients = np.concatenate(
+        [
+            np.arange(-300, 301),
+            largest // p - np.arange(3000),
+            np.arange(3000) - largest // p,
+        ]
+    )
+    halves = np.array([0, 1, p // 2, p // 2 + 1, p - 1])
+    near = np.add.outer(quotients * p, halves).ravel()
+    rng = np.random.default_rng(p)
+    c = np.concatenate([near, rng.integers(-largest, largest + 1, 100_000)])
+    c = np.ascontiguousarray(c[np.abs(c) <= largest], dtype=np.int32)
+    r = np.empty_like(c)
+    each(plain(), "quick_residue_byte", c.size, c, r, -p)
+    assert ((c.astype(np.int64) - r.astype(np.int8)) % p == 0).all()
 
 
 def constant_table(name):
