@@ -342,9 +342,11 @@ DEVICE void line_fields(const LineFacts& facts, int64 count, int64 batch, int64 
                         int64 half, int lines, int base, int* fields) {
   for (int i = threadIdx.x; i < HALVES * lines; i += blockDim.x) {
     int64 line = first + i % lines + i / lines * half, fact = batch * count + line;
-    fields[i] = line >= count          ? 0
-                : facts.special[fact] ? FAR_FIELD
-                                      : base - facts.exponents[fact];
+    fields[i] = 0;
+    if (line >= count) continue;
+    // Both are read at once.
+    int special = facts.special[fact], exponent = facts.exponents[fact];
+    fields[i] = special ? FAR_FIELD : base - exponent;
   }
 }
 
@@ -358,22 +360,9 @@ KERNEL void reconstruct_tiles(Tiles x) {
   // No other quarter has more entries than the first one.
   Quarter most(x, group, 0, 0);
   if (most.rows <= 0 || most.columns <= 0) return;
-  line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
-              x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
-  line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
-              x.half_columns, TILE_COLUMNS, 0, column_fields);
-  __syncthreads();
 
   int lane = settled(threadIdx.x % LANES), warp = settled(threadIdx.x / LANES);
   int warps = blockDim.x / LANES;
-  Weights weights(lane);
-  LimbPair bias[SUM_PAIRS];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint32 same = (uint32)settled((int)LIMB_BIAS);
-#pragma unroll
-    for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
-  }
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
   uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
@@ -397,11 +386,26 @@ KERNEL void reconstruct_tiles(Tiles x) {
                                  (STEPS * STEP_BYTES);
   };
   look();
-  if (next >= patches) return;
   for (int step = 0; step < AHEAD; ++step) {
-    copies.fetch(next_source + step * STEP_BYTES, buffers, step, lane);
+    if (next < patches)
+      copies.fetch(next_source + step * STEP_BYTES, buffers, step, lane);
     end_of_step();
   }
+
+  // While the first residues come: what is the same for all entries.
+  line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
+              x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
+  line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
+              x.half_columns, TILE_COLUMNS, 0, column_fields);
+  Weights weights(lane);
+  LimbPair bias[SUM_PAIRS];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32 same = (uint32)settled((int)LIMB_BIAS);
+#pragma unroll
+    for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
+  }
+  __syncthreads();
   int lane_row = lane / 16, lane_column = lane % 4 * 8 + lane / 4 % 4 * 2;
   while (next < patches) {
     int first_row = next_row, first_column = next_column;
