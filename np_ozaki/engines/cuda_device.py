@@ -236,6 +236,19 @@ class CupyDevice:
         """Return the address of the first entry."""
         return int(x.data.ptr)
 
+    def addresses(self, arrays: tuple[cupy.ndarray, ...]) -> tuple[int, ...] | None:
+        """Return the current device's number, and where arrays begin there."""
+        if self.is_timed():
+            return None
+        index = runtime.getDevice()
+        found = [index]
+        for x in arrays:
+            data = x.data
+            if data.device_id != index:
+                return None
+            found.append(data.ptr)
+        return tuple(found)
+
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array and return it on the host."""
         return cupy.asnumpy(x) if isinstance(x, cupy.ndarray) else np.asarray(x)

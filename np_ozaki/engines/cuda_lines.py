@@ -160,6 +160,13 @@ class Device(Protocol):
         """Return the address of an array's first entry."""
         ...
 
+    def addresses(self, arrays: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """Return a number of the current device, and where arrays begin.
+
+        None where one lies elsewhere, and while this thread collects `mark`s.
+        """
+        ...
+
     def launch(
         self,
         stage: str,

@@ -20,6 +20,7 @@ from np_ozaki.engines.cuda_lines import Address, Device, PlaneStack, Told
 __all__ = ["Recorder", "Recording"]
 
 _ALIGNMENT = 256
+_BYTE = np.dtype(np.uint8)
 _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
 
@@ -285,7 +286,7 @@ class Recording:
         self._bases = bases
 
     def replay(
-        self, device: Device, a: Any, b: Any, out: Any
+        self, device: Device, left: int, right: int, target: int
     ) -> NDArray[np.int32] | None:
         """Queue it for other data of the same shapes, strides and alignment.
 
@@ -293,8 +294,8 @@ class Recording:
         ----------
         device : Device
             Where they are.
-        a, b, out : device array of float64
-            Operands and result.
+        left, right, target : int
+            Addresses of operands and result.
 
         Returns
         -------
@@ -306,9 +307,8 @@ class Recording:
         Exception
             As the device says that it has no memory.
         """
-        pointer = device.pointer
-        memory = device.empty((self._nbytes,), np.uint8)
-        bases = 0, pointer(a), pointer(b), pointer(out), pointer(memory)
+        memory = device.empty((self._nbytes,), _BYTE)
+        bases = 0, left, right, target, device.pointer(memory)
         # Kernels get copies of the words before this lock is given back.
         with self._lock:
             if bases != self._bases:
