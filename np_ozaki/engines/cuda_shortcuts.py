@@ -190,4 +190,6 @@ def _key(
 def _span(x: Any) -> Span:
     """Return where the bytes of an array begin and end, relative to its first entry."""
     reach = [(n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)]
-    return sum(min(0, r) for r in reach), sum(max(0, r) for r in reach) + x.itemsize
+    return sum(min(0, r) for r in reach), sum(
+        max(0, r) for r in reach
+    ) + x.dtype.itemsize
