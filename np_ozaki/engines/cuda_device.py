@@ -68,6 +68,9 @@ _LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
 
+_OVERLAPPING_STAGES = frozenset({"reconstruct_tiles"})
+"""Those whose kernels wait for the one before themselves."""
+
 _Kernel = tuple[int, str, Variant | None, str]
 
 
@@ -451,7 +454,8 @@ class CupyDevice:
     ) -> Launch:
         """Return a launch for `queue_again`, told what `args` then hold."""
         function = self._function(stage, variant, kernel, dynamic=shared > 0)
-        return Launch(function, grid, (block,), args, shared)
+        overlaps = stage in _OVERLAPPING_STAGES
+        return Launch(function, grid, (block,), args, shared, overlaps=overlaps)
 
     def clear_again(
         self, address: NDArray[np.int64], nbytes: int

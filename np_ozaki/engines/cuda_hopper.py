@@ -178,5 +178,7 @@ class ResidueTiles:
                 target[:] = _tensor_map(address, *shape)
 
         args = (*maps, work)
-        launch = Launch(self._function(), (blocks,), (_THREADS,), args, _SHARED_BYTES)
+        launch = Launch(
+            self._function(), (blocks,), (_THREADS,), args, _SHARED_BYTES, overlaps=True
+        )
         return launch, move

@@ -21,6 +21,21 @@ _INVALID_CONTEXT = 201
 """Status code of a thread that has not used the device yet."""
 
 
+_OVERLAPS = 6
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"""
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, the value of which is a union of 64 bytes."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("unused", ctypes.c_int),
+        ("value", ctypes.c_int),
+        ("more", ctypes.c_int * 15),
+    )
+
+
 class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
@@ -69,6 +84,9 @@ class Launch:
         Passed by value, as they are when the kernel is queued.
     shared_bytes : int
         Dynamic shared memory.
+    overlaps : bool, optional
+        Whether it may start before the kernel queued before it has ended; it waits for
+        that itself then (`wait_for_last` of launches.cuh).
     """
 
     def __init__(
@@ -78,10 +96,15 @@ class Launch:
         block: tuple[int, ...],
         args: Sequence[NDArray[Any]],
         shared_bytes: int,
+        *,
+        overlaps: bool = False,
     ) -> None:
+        attribute = _Attribute(_OVERLAPS, 0, int(overlaps))
         # The driver is given their addresses.
-        self._held = function, args
+        self._held = function, args, attribute
         self._config = _Config(_three(grid), _three(block), shared_bytes)
+        self._config.attributes = ctypes.addressof(attribute)
+        self._config.num_attributes = int(overlaps)
         self._queue = functools.partial(
             driver_function("cuLaunchKernelEx"),
             ctypes.byref(self._config),
