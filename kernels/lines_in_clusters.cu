@@ -4,6 +4,7 @@
 // of them.  Maxima and sums of a line are joined through the cluster; then every block
 // turns its chunk to planes.  Both operands of a product share the launch.
 #include "facts_in_clusters.cuh"
+#include "launches.cuh"
 
 // One operand; without planes (data = 0) only facts are made.
 struct Lines {
@@ -85,6 +86,7 @@ DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
 
 template <int blocks>
 DEVICE void lines_in_cluster(const Work& work) {
+  let_next_start();
   DYNAMIC_SHARED(uint64, tile);
   bool second = blockIdx.x >= work.first_blocks;
   const Lines& side = work.sides[second];

@@ -6,6 +6,7 @@
 // rows of a chunk, in 4 steps of 8 parts: every thread has a word of each plane, which
 // is two entries beside each other in each of two rows.
 #include "checksum.cuh"
+#include "launches.cuh"
 #include "limbs.cuh"
 #include "results.cuh"
 
@@ -351,6 +352,7 @@ DEVICE void line_fields(const LineFacts& facts, int64 count, int64 batch, int64 
 }
 
 KERNEL void reconstruct_tiles(Tiles x) {
+  wait_for_last();
   DYNAMIC_SHARED(Sixteen, storage);
   uint32* shared = storage->words;
   __shared__ int row_fields[HALVES * GROUP_ROWS];

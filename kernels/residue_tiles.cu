@@ -7,6 +7,7 @@
 // consumer warpgroups take 64 rows each.  They run apart by some stages, so that one
 // reduces its accumulators while the other keeps the matrix unit busy.
 #include "hopper.cuh"
+#include "launches.cuh"
 #include "tile_order.cuh"
 
 const int STEP = 128;  // bytes along k of a stage: what a swizzled row holds
@@ -254,6 +255,8 @@ KERNEL void residue_tiles(const __grid_constant__ TensorMap map_a,
     prefetch_map(&map_b);
   }
   tables.fill(work.steps);
+  let_next_start();
+  wait_for_last();
   cluster_arrive();
   cluster_wait();
   int warpgroup = threadIdx.x / WARPGROUP;

@@ -4,6 +4,7 @@
 // A cluster of blocks keeps as many lines of the first half as of the second one, and
 // each block a chunk of both halves of k: so it has all that its sums are made of.
 #include "facts_in_clusters.cuh"
+#include "launches.cuh"
 #include "winograd.cuh"
 
 struct Lines {
@@ -25,6 +26,7 @@ struct Scalings {
 
 template <int blocks>
 DEVICE void winograd_in_cluster(const Work& work) {
+  let_next_start();
   DYNAMIC_SHARED(uint64, tile);
   bool second = blockIdx.x >= work.first_blocks;
   const Lines& side = work.sides[second];

@@ -1,4 +1,5 @@
 // Residues of Winograd's sums of quadrants, where facts are known already.
+#include "launches.cuh"
 #include "winograd.cuh"
 
 const int DEPTH = 128;     // entries of a line of a quadrant in a block
@@ -19,6 +20,7 @@ DEVICE Scaling scaling_in(const Quadrants& side, int64 line) {
 CLUSTERS(1, 2, winograd_planes, Work);
 
 KERNEL void winograd_planes(const __grid_constant__ Work work) {
+  let_next_start();
   DYNAMIC_SHARED(uint64, tile);
   bool second = blockIdx.x >= work.first_blocks;
   const Quadrants& side = work.sides[second];

@@ -223,6 +223,10 @@ def matmul(
     )
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
+    if not (double or bounded):
+        found = choice.shortcut(a, b, out, options)
+        if found is not None:
+            return found if return_info else found[0]
     prepared = prepared_pair(a, b)
     x, y, place = operands(OzArray, a, b, out, options)
     wish = 'output="dd"' if double else _promise(precision)

@@ -25,6 +25,7 @@ from np_ozaki.precision import (
     bound_of_ways,
     first_scheme,
     multiply,
+    plain_scheme,
     promised_bound,
 )
 from np_ozaki.stats import CallInfo
@@ -51,6 +52,9 @@ FLOAT64 = np.dtype(np.float64)
 """Of native byte order; NumPy has one such object, but for those with metadata."""
 
 _PACKAGE = "np_ozaki."
+
+_SHORT_ROUTE = "matmul"
+"""The one that looks for shortcuts."""
 
 
 class DoubleDouble(NamedTuple):
@@ -222,7 +226,8 @@ def product(
         for x in (out, low, bound):
             if x is not None:
                 x[1:] = x[:1]
-        info, outcome = replace(first[0], batch=batch), first[1]
+        info = replace(first[0], batch=batch)
+        outcome = replace(first[1], recording=None)
         if counted:
             context.record(info)
         return info, outcome
@@ -465,6 +470,9 @@ def matmul_arrays(
     )
     if bound is not None:
         info = replace(info, bound=bound)
+    elif outcome.recording is not None and (direct or out is None):
+        arrays, stacks = (a, b, result), (stacked_a, stacked_b, stacked)
+        _keep_shortcut(arrays, stacks, options, info, outcome.recording, direct)
     # Only where axes of a batch become one can the reshape have copied: never with two
     # axes, the last of which is a matrix's own.
     if direct and result.ndim > 2 and not np.may_share_memory(stacked, result):
@@ -478,6 +486,24 @@ def matmul_arrays(
     if not direct:
         np.copyto(out, result, casting="same_kind")
     return out, info
+
+
+def _keep_shortcut(
+    arrays: tuple[Array, Array, Array],
+    stacks: tuple[Array, Array, Array],
+    options: Options,
+    info: CallInfo,
+    recording: Any,
+    with_out: bool,
+) -> None:
+    """Let products of this kind skip what was decided, where data decided nothing."""
+    # Of two vectors the result is not the array that was written.
+    if info.route != _SHORT_ROUTE or not arrays[2].ndim:
+        return
+    if plain_scheme(options) is not None:
+        choice.cuda_engine().shortcuts.keep(
+            arrays, stacks, options, info, recording, with_out=with_out
+        )
 
 
 def _unless_repeated(

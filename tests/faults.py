@@ -34,6 +34,7 @@ CUDA_HOPPER_TESTS = (
     "tests/engines/test_cuda_replay.py",
     "tests/engines/test_cuda_hopper.py",
 )
+CUDA_SHORTCUTS_TESTS = ("tests/engines/test_cuda_shortcuts.py",)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -492,6 +493,41 @@ FAULTS = {
     "cuda hopper: what was not recorded is replayed": (
         "engines/cuda_replay.py",
         "        if not self.is_complete:\n            return None\n",
+        "",
+    ),
+    "cuda shortcuts: whatever the options": (
+        "engines/cuda_shortcuts.py",
+        "        id(options),\n",
+        "",
+    ),
+    "cuda shortcuts: operands that are one array taken for two": (
+        "engines/cuda_shortcuts.py",
+        "        left == right,  # of one array fewer lines are read\n",
+        "",
+    ),
+    "cuda shortcuts: strides do not matter": (
+        "engines/cuda_shortcuts.py",
+        "        b.strides,\n",
+        "",
+    ),
+    "cuda shortcuts: operands that begin anywhere": (
+        "engines/cuda_shortcuts.py",
+        "            if (left | right | target) % _ALIGNMENT or",
+        "            if",
+    ),
+    "cuda shortcuts: results that overlap operands": (
+        "engines/cuda_shortcuts.py",
+        "% _ALIGNMENT or kept.overlap(*where[1:]):",
+        "% _ALIGNMENT:",
+    ),
+    "cuda shortcuts: where data decided": (
+        "gemm.py",
+        "    if plain_scheme(options) is not None:\n        choice.cuda",
+        "    if True:\n        choice.cuda",
+    ),
+    "cuda shortcuts: products that are not counted": (
+        "engines/cuda_shortcuts.py",
+        "        context.record(kept.info)\n",
         "",
     ),
     "cuda hopper: panels wider than memory": (
@@ -1203,6 +1239,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda shortcuts"):
+        return QUICK + CUDA_SHORTCUTS_TESTS
     if name.startswith("cuda hopper"):
         return QUICK + CUDA_HOPPER_TESTS
     if name.startswith("cuda residue tiles"):

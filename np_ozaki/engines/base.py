@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -83,6 +83,9 @@ class Outcome:
     missing_bits : (batch,) ndarray of int64, or None
         Where a certificate was asked for: bits that the operands of each matrix
         product are short of it; 0 where it is certified.
+    recording : object or None
+        What was queued, where another product of the same shapes, strides and scheme
+        would queue the same.
     """
 
     overflow: bool
@@ -90,6 +93,7 @@ class Outcome:
     workspace_bytes: int
     tiles: int
     missing_bits: Exponents | None = None
+    recording: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from np_ozaki import engines
 from np_ozaki.config import Options, config
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.errors import EngineUnavailableError, refusal
+from np_ozaki.stats import CallInfo
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda import CudaEngine
@@ -37,6 +38,7 @@ __all__ = [
     "needed_memory",
     "on_device",
     "resolve",
+    "shortcut",
     "to_host",
 ]
 
@@ -282,6 +284,31 @@ def may_share_memory(x: Any, y: Any) -> bool:
     if _cupy is not None and type(x) is _cupy.ndarray:
         return bool(_cupy.may_share_memory(x, y))
     return np.may_share_memory(x, y)
+
+
+def shortcut(a: Any, b: Any, out: Any, options: Options) -> tuple[Any, CallInfo] | None:
+    """Multiply and count what goes straight to the kernels of a GPU, or return None.
+
+    Parameters
+    ----------
+    a, b, out : object
+        As `np_ozaki.matmul` was given them.
+    options : Options
+        Of the call.
+
+    Returns
+    -------
+    tuple of (result, info) or None
+        None leaves everything to be done.
+    """
+    if _cupy is None:
+        return None
+    kind = _cupy.ndarray
+    if type(a) is not kind or type(b) is not kind:
+        return None
+    if (out is not None and type(out) is not kind) or cuda_unavailable() is not None:
+        return None
+    return cuda_engine().shortcuts.matmul(a, b, out, options)
 
 
 def resolve(options: Options) -> Resolved:

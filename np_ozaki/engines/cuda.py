@@ -27,6 +27,7 @@ from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_hopper_lines import has_winograd
 from np_ozaki.engines.cuda_lines import Device, Operands
 from np_ozaki.engines.cuda_replay import Recorder, Recording
+from np_ozaki.engines.cuda_shortcuts import Shortcuts
 from np_ozaki.engines.cuda_sides import Job, Side, enter_both
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.cuda_tiles import (
@@ -80,6 +81,7 @@ class CudaEngine(Stages):
         super().__init__(device)
         self._recordings: dict[Hashable, Recording | None] = {}
         self._recordings_lock = threading.Lock()
+        self.shortcuts = Shortcuts(device)
 
     # What is not this engine's ----------------------------------------------------
 
@@ -380,7 +382,8 @@ class CudaEngine(Stages):
         if recording is None:
             return None
         try:
-            missing = recording.replay(self.device, a, b, out)
+            pointers = map(self.device.pointer, (a, b, out))
+            missing = recording.replay(self.device, *pointers)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 raise
@@ -413,6 +416,9 @@ class CudaEngine(Stages):
             recorder = Recorder(self.device, *operands)
             outcome = CudaEngine(recorder)._within_memory(job, workspace_bytes)
             recording = recorder.recording(outcome)
+            if recording is not None and outcome.missing_bits is None:
+                outcome = replace(outcome, recording=recording)
+                recording.outcome = outcome
         else:
             outcome = self._within_memory(job, workspace_bytes)
         with self._recordings_lock:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,7 @@ from np_ozaki._kernels.render import Variant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.engines.cuda_hopper import CAPABILITY, OLDEST_NVRTC, ResidueTiles
+from np_ozaki.engines.cuda_launch import Launch
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.errors import OperandTypeError, refusal
 
@@ -66,6 +67,9 @@ _LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
+
+_OVERLAPPING_STAGES = frozenset({"reconstruct_tiles"})
+"""Those whose kernels wait for the one before themselves."""
 
 _Kernel = tuple[int, str, Variant | None, str]
 
@@ -225,7 +229,7 @@ class CupyDevice:
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         """Return an uninitialised array from CuPy's pool."""
-        return cupy.empty(shape, dtype)
+        return cupy.ndarray(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> cupy.ndarray:
         """Return an array of zeros from CuPy's pool."""
@@ -234,6 +238,19 @@ class CupyDevice:
     def pointer(self, x: cupy.ndarray) -> int:
         """Return the address of the first entry."""
         return int(x.data.ptr)
+
+    def addresses(self, arrays: tuple[cupy.ndarray, ...]) -> tuple[int, ...] | None:
+        """Return the current device's number, and where arrays begin there."""
+        if self.is_timed():
+            return None
+        index = runtime.getDevice()
+        found = [index]
+        for x in arrays:
+            data = x.data
+            if data.device_id != index:
+                return None
+            found.append(data.ptr)
+        return tuple(found)
 
     def fetch(self, x: Any) -> NDArray[Any]:
         """Wait for an array and return it on the host."""
@@ -340,10 +357,10 @@ class CupyDevice:
         shared: int = 0,
     ) -> None:
         """Queue a kernel; ints go as int64, host arrays by value."""
-        function = self.launcher(stage, variant, kernel, dynamic=shared > 0)
+        function = self._function(stage, variant, kernel, dynamic=shared > 0)
         function(grid, (block,), args, shared)
 
-    def launcher(
+    def _function(
         self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
     ) -> cupy.cuda.Function:
         """Return a kernel of the current device."""
@@ -417,18 +434,51 @@ class CupyDevice:
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
-        kernel, args = self._residue_tiles.launch(left, right, work, blocks)
-        kernel(*args)
-
-    def residue_tiles_launch(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """Return what `residue_tiles` calls, and with what."""
-        return self._residue_tiles.launch(left, right, work, blocks)
+        self._residue_tiles.launch(left, right, work, blocks)
 
     def clear(self, pointer: int, nbytes: int) -> None:
         """Queue the writing of zeros."""
         runtime.memsetAsync(pointer, 0, nbytes, cupy.cuda.get_current_stream().ptr)
+
+    # What is queued again ------------------------------------------------------------
+
+    def launch_again(
+        self,
+        stage: str,
+        variant: Variant | None,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: int,
+        args: Sequence[NDArray[np.void]],
+        shared: int,
+    ) -> Launch:
+        """Return a launch for `queue_again`, told what `args` then hold."""
+        function = self._function(stage, variant, kernel, dynamic=shared > 0)
+        overlaps = stage in _OVERLAPPING_STAGES
+        return Launch(function, grid, (block,), args, shared, overlaps=overlaps)
+
+    def clear_again(
+        self, address: NDArray[np.int64], nbytes: int
+    ) -> Callable[[int], None]:
+        """Return for `queue_again` the writing of zeros to where a word then tells."""
+        return lambda stream: runtime.memsetAsync(int(address[0]), 0, nbytes, stream)
+
+    def residue_tiles_again(
+        self,
+        left: PlaneStack,
+        right: PlaneStack,
+        addresses: NDArray[np.int64],
+        work: NDArray[np.void],
+        blocks: int,
+    ) -> tuple[Launch, Callable[[], None]]:
+        """Return `residue_tiles` for `queue_again`, and what to call before it."""
+        return self._residue_tiles.again(left, right, addresses, work, blocks)
+
+    def queue_again(self, launches: Sequence[Callable[[int], None]]) -> None:
+        """Queue launches on the current stream, one after the other."""
+        stream = cupy.cuda.get_current_stream().ptr
+        for launch in launches:
+            launch(stream)
 
     # Timing ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -21,6 +22,7 @@ from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import source
+from np_ozaki.engines.cuda_launch import Launch, driver_function
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.engines.cuda_tiles import WORK
 from np_ozaki.tiling import TILE_ROWS
@@ -104,15 +106,6 @@ def _compiled(text: str) -> bytes:
         nvrtc.destroyProgram(program)
 
 
-@functools.cache
-def _encode() -> Any:
-    """Return the driver's cuTensorMapEncodeTiled, which CuPy does not wrap."""
-    library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
-    encode = ctypes.CDLL(library).cuTensorMapEncodeTiled
-    encode.restype = ctypes.c_int
-    return encode
-
-
 @functools.lru_cache(maxsize=1024)
 def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void]:
     """Return how the copy engine finds boxes of 128 lines by 128 bytes in planes.
@@ -121,7 +114,7 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
     """
     buffer = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % _MAP_ALIGNMENT
-    status = _encode()(
+    status = driver_function("cuTensorMapEncodeTiled")(
         ctypes.c_void_p(buffer.ctypes.data + start),
         _BYTES,
         3,
@@ -161,15 +154,31 @@ class ResidueTiles:
 
     def launch(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """Return the kernel and what it is called with.
-
-        See `cuda_tiles.queue_residue_tiles`.
-        """
+    ) -> None:
+        """Queue the kernel; see `cuda_tiles.queue_residue_tiles`."""
         args = (_tensor_map(*left), _tensor_map(*right), work.view(_WORK_BYTES))
-        return self._function(), (
-            (blocks, 1, 1),
-            (_THREADS, 1, 1),
-            args,
-            _SHARED_BYTES,
+        self._function()((blocks,), (_THREADS,), args, _SHARED_BYTES)
+
+    def again(
+        self,
+        left: PlaneStack,
+        right: PlaneStack,
+        addresses: NDArray[np.int64],
+        work: NDArray[np.void],
+        blocks: int,
+    ) -> tuple[Launch, Callable[[], None]]:
+        """Return a launch, and what to call where `addresses` have changed."""
+        shapes = tuple(left)[1:], tuple(right)[1:]
+        maps = [np.zeros(1, f"V{_MAP_BYTES}") for _ in shapes]
+
+        def move() -> None:
+            for target, address, shape in zip(
+                maps, addresses.tolist(), shapes, strict=True
+            ):
+                target[:] = _tensor_map(address, *shape)
+
+        args = (*maps, work)
+        launch = Launch(
+            self._function(), (blocks,), (_THREADS,), args, _SHARED_BYTES, overlaps=True
         )
+        return launch, move

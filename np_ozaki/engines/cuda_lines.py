@@ -5,7 +5,7 @@ Rows of A and columns of B are both "lines", read along k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -160,6 +160,13 @@ class Device(Protocol):
         """Return the address of an array's first entry."""
         ...
 
+    def addresses(self, arrays: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """Return a number of the current device, and where arrays begin.
+
+        None where one lies elsewhere, and while this thread collects `mark`s.
+        """
+        ...
+
     def launch(
         self,
         stage: str,
@@ -173,14 +180,39 @@ class Device(Protocol):
         """Queue a kernel; ints go as int64, host arrays (`structure`) by value."""
         ...
 
-    def launcher(
-        self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
+    def launch_again(
+        self,
+        stage: str,
+        variant: Variant | None,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: int,
+        args: Sequence[NDArray[np.void]],
+        shared: int,
     ) -> Any:
-        """Return a kernel of the current device, to be called again and again.
+        """Return a launch for `queue_again`, told what `args` then hold."""
+        ...
 
-        It takes grid, block (tuples), arguments and bytes of dynamic shared memory;
-        `dynamic` tells whether there will be some.
+    def clear_again(self, address: NDArray[np.int64], nbytes: int) -> Any:
+        """Return for `queue_again` the writing of zeros to where a word then tells."""
+        ...
+
+    def residue_tiles_again(
+        self,
+        left: PlaneStack,
+        right: PlaneStack,
+        addresses: NDArray[np.int64],
+        work: NDArray[np.void],
+        blocks: int,
+    ) -> tuple[Any, Callable[[], None]]:
+        """Return `residue_tiles` for `queue_again`, and what to call before it.
+
+        That is where the two `addresses` of the planes have changed.
         """
+        ...
+
+    def queue_again(self, launches: Sequence[Any]) -> None:
+        """Queue launches on the current stream, one after the other."""
         ...
 
     def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
@@ -198,12 +230,6 @@ class Device(Protocol):
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue products of planes that leave residue tiles; see `cuda_tiles`."""
-        ...
-
-    def residue_tiles_launch(
-        self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """Return what `residue_tiles` calls, and with what."""
         ...
 
     def clear(self, pointer: int, nbytes: int) -> None:

@@ -20,7 +20,7 @@ from np_ozaki.engines.cuda_lines import Address, Device, PlaneStack, Told
 __all__ = ["Recorder", "Recording"]
 
 _ALIGNMENT = 256
-_WORD = 8
+_BYTE = np.dtype(np.uint8)
 _CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
 """What an address is relative to."""
 
@@ -45,10 +45,14 @@ _HARMLESS = frozenset(
 """What a device is asked for without anything being queued.  Whatever else it is asked
 for, a library's product or an array of the host, cannot be told again."""
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
-"""What is called in a replay, and with what."""
+Place = tuple[int, int]
+"""Where words lie, from first to last."""
 
-_Step = Callable[["Recording"], Call]
+Words = Callable[[Place], NDArray[np.int64]]
+"""Returns the words of a recording, which change as it is replayed."""
+
+_Step = Callable[[Words], tuple[Any, Callable[[], None] | None]]
+"""Returns what `Device.queue_again` takes, and what to call when words have changed."""
 
 
 class Recorder:
@@ -112,9 +116,9 @@ class Recorder:
     def clear(self, pointer: int, nbytes: int) -> None:
         """Queue the writing of zeros."""
         self._device.clear(pointer, nbytes)
-        word = self._word(pointer)
+        place = self._structure([pointer], (0,))
         self._steps.append(
-            lambda replay: (self._device.clear, (int(replay.words[word]), nbytes))
+            lambda words: (self._device.clear_again(words(place), nbytes), None)
         )
 
     def launch(
@@ -132,11 +136,13 @@ class Recorder:
         plain = tuple(x.view(np.ndarray) if isinstance(x, Told) else x for x in args)
         self._device.launch(stage, variant, kernel, grid, block, plain, shared)
         places = [self._argument(x) for x in args]
-        launcher = self._device.launcher(stage, variant, kernel, dynamic=shared > 0)
+        job = stage, variant, kernel, grid, block
         self._steps.append(
-            lambda replay: (
-                launcher,
-                (grid, (block,), tuple(map(replay.view, places)), shared),
+            lambda words: (
+                self._device.launch_again(
+                    *job, [_structure(words(place)) for place in places], shared
+                ),
+                None,
             )
         )
 
@@ -145,25 +151,21 @@ class Recorder:
     ) -> None:
         """Queue products of planes that leave residue tiles."""
         self._device.residue_tiles(left, right, work, blocks)
-        pointers = [self._word(x.pointer) for x in (left, right)]
+        planes = self._structure([left.pointer, right.pointer], (0, 1))
         place = self._structure(work.view(np.int64).tolist(), _WORK_ADDRESSES)
         self._steps.append(
-            lambda replay: self._device.residue_tiles_launch(
-                left._replace(pointer=int(replay.words[pointers[0]])),
-                right._replace(pointer=int(replay.words[pointers[1]])),
-                replay.view(place),
-                blocks,
+            lambda words: self._device.residue_tiles_again(
+                left, right, words(planes), _structure(words(place)), blocks
             )
         )
 
     # Words -------------------------------------------------------------------------
 
-    def _word(self, value: int, *, is_address: bool = True) -> int:
-        """Note a word that kernels are told; return its index."""
+    def _word(self, value: int, *, is_address: bool) -> None:
+        """Note a word that kernels are told."""
         space, value = self._relative(value) if is_address else (_CONSTANT, value)
         self._words.append(value)
         self._spaces.append(space)
-        return len(self._words) - 1
 
     def _relative(self, value: int) -> tuple[int, int]:
         """Return what an address is relative to, and the rest."""
@@ -177,16 +179,14 @@ class Recorder:
             self.is_complete = False
         return _CONSTANT, value
 
-    def _structure(
-        self, words: list[int], addresses: tuple[int, ...]
-    ) -> tuple[int, int]:
+    def _structure(self, words: list[int], addresses: tuple[int, ...]) -> Place:
         """Note words, some of them addresses; return where, from first to last."""
         first = len(self._words)
         for i, word in enumerate(words):
             self._word(word, is_address=i in addresses)
         return first, len(self._words)
 
-    def _argument(self, x: Any) -> tuple[int, int]:
+    def _argument(self, x: Any) -> Place:
         """Note what a kernel is told; return where, in words."""
         if isinstance(x, (int, np.integer)):
             return self._structure([int(x)], (0,) if type(x) is Address else ())
@@ -230,6 +230,11 @@ class Recorder:
         )
 
 
+def _structure(words: NDArray[np.int64]) -> NDArray[np.void]:
+    """Return words as the structure that a kernel gets by value, the same memory."""
+    return words.view(f"V{words.nbytes}")
+
+
 class Recording:
     """What a product queues, but for addresses.
 
@@ -240,7 +245,7 @@ class Recording:
     spaces : list of int
         What each word is relative to.
     steps : list of callable
-        Return what is called, and with what, once addresses are known.
+        Return what is queued, told these words.
     nbytes : int
         Workspace.
     outcome : object
@@ -260,34 +265,28 @@ class Recording:
     ) -> None:
         self._offsets = np.array(words, np.int64)
         self._spaces = np.array(spaces, np.intp)
-        self._steps = steps
         self._bases: tuple[int, ...] = ()
-        self._calls: list[Call] = []
         self._nbytes = nbytes
         self._fetched = fetched
-        self._views: dict[tuple[int, int], NDArray[np.void]] = {}
         self._lock = threading.Lock()
-        self.words = self._offsets.copy()
+        self._words = self._offsets.copy()
+        made = [step(lambda place: self._words[slice(*place)]) for step in steps]
+        self._launches = [launch for launch, _ in made]
+        self._moves = [move for _, move in made if move is not None]
         self.outcome = outcome
 
-    def view(self, place: tuple[int, int]) -> NDArray[np.void]:
-        """Return words as the structure that a kernel gets by value."""
-        found = self._views.get(place)
-        if found is None:
-            first, last = place
-            kind = f"V{_WORD * (last - first)}"
-            found = self._views[place] = self.words[first:last].view(kind)
-        return found
-
     def _move_to(self, bases: tuple[int, ...]) -> None:
-        """Put addresses into words, and what was made of addresses into calls."""
+        """Put addresses into words, and into what was made of them."""
         self._bases = ()  # should this be interrupted
-        np.add(self._offsets, np.array(bases, np.int64)[self._spaces], out=self.words)
-        self._calls = [step(self) for step in self._steps]
+        np.add(
+            self._offsets, np.array(bases, np.int64).take(self._spaces), out=self._words
+        )
+        for move in self._moves:
+            move()
         self._bases = bases
 
     def replay(
-        self, device: Device, a: Any, b: Any, out: Any
+        self, device: Device, left: int, right: int, target: int
     ) -> NDArray[np.int32] | None:
         """Queue it for other data of the same shapes, strides and alignment.
 
@@ -295,8 +294,8 @@ class Recording:
         ----------
         device : Device
             Where they are.
-        a, b, out : device array of float64
-            Operands and result.
+        left, right, target : int
+            Addresses of operands and result.
 
         Returns
         -------
@@ -308,15 +307,13 @@ class Recording:
         Exception
             As the device says that it has no memory.
         """
-        pointer = device.pointer
-        memory = device.empty((self._nbytes,), np.uint8)
-        bases = 0, pointer(a), pointer(b), pointer(out), pointer(memory)
+        memory = device.empty((self._nbytes,), _BYTE)
+        bases = 0, left, right, target, device.pointer(memory)
         # Kernels get copies of the words before this lock is given back.
         with self._lock:
             if bases != self._bases:
                 self._move_to(bases)
-            for function, args in self._calls:
-                function(*args)
+            device.queue_again(self._launches)
         if self._fetched is None:
             return None
         offset, nbytes = self._fetched

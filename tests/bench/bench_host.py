@@ -4,7 +4,8 @@
 
 An engine that returns at once stands in for the CUDA engine, and arrays that hold no
 data for CuPy's, so that no GPU is needed: what is left is the way from `matmul` to
-`Engine.matmul` and back.  Each figure is the least of many rounds, since other
+`Engine.matmul` and back, or, by a shortcut, to a recording of three kernels that are
+queued at once.  Each figure is the least of many rounds, since other
 processes can only add; parts are nested, each holds the ones below it.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import functools
+import itertools
 import math
 import pstats
 import time
@@ -25,6 +27,8 @@ from np_ozaki import OzArray, context
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Outcome, Scheme
+from np_ozaki.engines.cuda_replay import Recording
+from np_ozaki.engines.cuda_shortcuts import Shortcuts
 from np_ozaki.gemm import matmul_arrays, product
 from np_ozaki.precision import multiply
 from np_ozaki.stats import CallInfo
@@ -126,10 +130,46 @@ class Memory:
         pass
 
 
+class Device:
+    """What shortcuts and recordings ask of a device."""
+
+    stream = 0
+
+    def is_timed(self):
+        return False
+
+    def addresses(self, arrays):
+        return (0, *[x.pointer for x in arrays])
+
+    def pointer(self, x):
+        return x.pointer
+
+    def empty(self, shape, dtype):
+        return Array(shape, dtype, 1 << 40)
+
+    def is_out_of_memory(self, error):
+        return False
+
+    def queue_again(self, launches):
+        stream = self.stream
+        for launch in launches:
+            launch(stream)
+
+
+def recording():
+    """Return one whose kernels, with some sixty words, are queued at once."""
+    step = (lambda stream: None), None
+    words = list(range(60))
+    spaces = [x % 5 for x in words]
+    return Recording(words, spaces, [lambda _: step] * 3, 1 << 20, None, None)
+
+
 class Engine:
     """An engine that has multiplied already."""
 
     name = "cuda"
+    device = Device()
+    shortcuts = Shortcuts(device)
     plain = Outcome(overflow=False, invalid=False, workspace_bytes=1 << 20, tiles=1)
     certified = Outcome(False, False, 1 << 20, 1, np.zeros(1, np.int64))
     long = np.random.default_rng(1).standard_normal((1, 64))
@@ -165,7 +205,7 @@ def jobs():
     choice.cpu_engine().matmul = idle
     choice.cpu_engine().samples = engine.samples
     nbytes = 8 * N * N
-    a, b, out = (Array((N, N), pointer=i * nbytes) for i in range(1, 4))
+    a, b, out, other = (Array((N, N), pointer=i * nbytes) for i in range(1, 5))
     stacks = [x.reshape(1, N, N) for x in (a, b, out)]
     options, auto = Options(precision=14), Options()
     x, y, z = (OzArray._on_device(each) for each in (a, b, out))
@@ -179,7 +219,26 @@ def jobs():
         # np.matmul(a, b, out) as the hook of a scope sees it.
         return lambda: product(*(h[None] for h in host), route="matmul", options=calls)
 
+    # The very object that `matmul` finds.
+    names = ("scaling", "engine", "workspace_bytes", "check")
+    short = context.default_options().with_changes(precision=13, **dict.fromkeys(names))
+    info13 = CallInfo("matmul", "cuda", 1, N, N, N, num_moduli=13, scaling="norm")
+    for with_out in (False, True):
+        engine.shortcuts.keep(
+            (a, b, out),
+            (a, b, out),
+            short,
+            info13,
+            recording(),
+            with_out=with_out,
+        )
+    outs = itertools.cycle((out, other))
     return {
+        "shortcut: matmul(a, b, precision=13)": lambda: matmul(a, b, precision=13),
+        "shortcut: matmul(a, b, out, precision=13)": lambda: matmul(
+            a, b, out, precision=13
+        ),
+        "shortcut: another out": lambda: matmul(a, b, next(outs), precision=13),
         "matmul(a, b, precision=14)": lambda: matmul(a, b, precision=14),
         "matmul(a, b, out, precision=14)": lambda: matmul(a, b, out, precision=14),
         "  options": lambda: context.default_options().with_changes(precision=14),
@@ -253,7 +312,7 @@ def main():
     arguments = parser.parse_args()
     for name, job in jobs().items():
         if arguments.profile is None:
-            print(f"{name:40} {microseconds(job):8.2f} us", flush=True)
+            print(f"{name:42} {microseconds(job):8.2f} us", flush=True)
         elif arguments.profile == name.strip():
             if isinstance(job, tuple):
                 context.enter(context.LiveScope(job[0], local=True))

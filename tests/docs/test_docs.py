@@ -40,6 +40,7 @@ WITH_CUPY = {
     "np_ozaki.engines.cuda_copies",
     "np_ozaki.engines.cuda_device",
     "np_ozaki.engines.cuda_hopper",
+    "np_ozaki.engines.cuda_launch",
     "np_ozaki.engines.cuda_memory",
 }
 """Modules that cannot be imported without CuPy."""

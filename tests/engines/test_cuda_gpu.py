@@ -824,3 +824,51 @@ def test_a_checked_product_waits_once(cupy, monkeypatch):
     monkeypatch.setattr(engine.device, "fetch", counted, raising=False)
     engine.matmul(x, y, out, Scheme(15), workspace_bytes=1 << 20, check=True)
     assert fetched == [2 * 3 * (300 + 300)]
+
+
+def test_a_launch_that_the_driver_refuses_raises_what_cupys_own_do(cupy):
+    from np_ozaki.engines.cuda_launch import Launch
+
+    kernel = cupy.RawKernel(SPIN, "spin").kernel
+    told = np.ones(1, np.int64)
+    launch = Launch(kernel, (1,), (1,), [told], 0)
+    launch(cupy.cuda.get_current_stream().ptr)
+    refused = Launch(kernel, (1,), (2048,), [told], 0)
+    with pytest.raises(cupy.cuda.driver.CUDADriverError):
+        refused(cupy.cuda.get_current_stream().ptr)
+
+
+def test_the_first_that_a_thread_does_may_be_a_replay(cupy):
+    a = cupy.ones((64, 64))
+    for _ in range(3):
+        want = np_ozaki.matmul(a, a, precision=15).get()
+    results, errors = [], []
+
+    def work():
+        try:
+            results.append(np_ozaki.matmul(a, a, precision=15))
+        except Exception as error:  # noqa: BLE001 - whatever it is, here it is seen
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not errors
+    assert_same_bits(results[0].get(), want)
+
+
+def test_a_shortcut_queues_on_the_current_stream(cupy, spin):
+    a, b = cupy.ones((2, 64, 64))
+    out = cupy.zeros((64, 64))
+    for _ in range(3):
+        np_ozaki.matmul(a, b, out, precision=15)
+    out.fill(0.0)
+    cupy.cuda.Device().synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        spin()
+        np_ozaki.matmul(a, b, out, precision=15)
+        assert not stream.done
+    assert not out.get().any()
+    stream.synchronize()
+    assert (out.get() == 64.0).all()

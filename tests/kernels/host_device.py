@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import math
 from collections.abc import Hashable, Iterator
 from typing import Any
@@ -90,6 +91,11 @@ class HostDevice:
     def pointer(self, x: np.ndarray) -> int:
         return x.ctypes.data
 
+    def addresses(self, arrays):
+        if self.is_timed() or any(map(self.is_host, arrays)):
+            return None
+        return (0, *map(self.pointer, arrays))
+
     def launch(self, stage, variant, kernel, grid, block, args, shared=0) -> None:
         self.launched.append(kernel)
         given = []
@@ -102,12 +108,8 @@ class HostDevice:
             given.append(x)
         simt.launch(stage, variant, kernel, grid, block, tuple(given), shared)
 
-    def launcher(self, stage, variant, kernel, *, dynamic):
-        def launch(grid, block, args, shared):
-            assert dynamic == (shared > 0)
-            self.launch(stage, variant, kernel, grid, *block, args, shared)
-
-        return launch
+    def launch_again(self, *job):
+        return functools.partial(self.launch, *job)
 
     def gemm(self, left, right, out, *, accumulate: bool) -> None:
         assert all(x.flags.c_contiguous for x in (left, right, out))
@@ -148,11 +150,26 @@ class HostDevice:
             assert (work["lower_batch_stride"], work["lower_row_stride"]) == (m * n, n)
             at(work["lower"], (batch, m, n), np.int32)[...] = sums[-1]
 
-    def residue_tiles_launch(self, *job):
-        return self.residue_tiles, job
+    def residue_tiles_again(self, left, right, addresses, work, blocks):
+        stacks = [left._replace(pointer=0), right._replace(pointer=0)]
+
+        def move():
+            stacks[:] = [
+                stack._replace(pointer=pointer)
+                for stack, pointer in zip(stacks, addresses.tolist(), strict=True)
+            ]
+
+        return lambda: self.residue_tiles(*stacks, work, blocks), move
 
     def clear(self, pointer: int, nbytes: int) -> None:
         at(pointer, (nbytes,), np.uint8)[...] = 0
+
+    def clear_again(self, address, nbytes):
+        return lambda: self.clear(address[0], nbytes)
+
+    def queue_again(self, launches) -> None:
+        for launch in launches:
+            launch()
 
     def is_timed(self) -> bool:
         return False

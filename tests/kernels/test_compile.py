@@ -51,6 +51,9 @@ IN_CLUSTERS = ("lines_in_clusters", "winograd_planes", "winograd_in_clusters")
 ON_HOPPER = ("residue_tiles",)
 """For sm_90a alone, and every number of moduli."""
 
+OVERLAPPING = ("residue_tiles", "reconstruct_tiles")
+"""Those that may start while the kernel before them runs."""
+
 WITH_CLUSTERS = ("sm_90a", "sm_100a", "sm_120a")
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
@@ -107,6 +110,18 @@ def check(stage, variant, architecture):
     assert double_instructions(ptx) == []
     # A constant of a header that one stage does not use is no fault.
     assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
+
+
+@pytest.mark.parametrize("stage", OVERLAPPING)
+def test_kernels_that_overlap_wait_before_they_touch_what_others_do(stage):
+    variant = ORDINARY if stage in OF_MODULI else None
+    ptx, _ = compiled(source(stage, variant), "sm_90a")
+    (body,) = re.findall(r"\.entry \w+\((.*)", ptx, re.DOTALL)
+    before, waits, after = body.partition("griddepcontrol.wait;")
+    assert waits
+    # No jump over it, and no table of numbers is among what others write.
+    assert not re.search(r"\b(st|red|atom)\.global|cp\.async|\bret;", before)
+    assert re.search(r"\b(st|red)\.global", after)
 
 
 def slow_unless(quick, *values):
