@@ -21,13 +21,6 @@ struct Work {
   int unused;
 };
 
-HD uint32 turns(uint32 items, uint32 groups) { return (items + groups - 1) / groups; }
-
-// Whether fewer pairs than clusters are shared by all of them: where that saves a turn.
-HD bool is_shared(const Work& work, uint32 width) {
-  return turns(width * work.all_planes, work.groups) < (uint32)work.all_planes;
-}
-
 HD uint32 pairs_of(const Work& work) {
   uint32 pairs = (work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS);
   uint32 columns = (work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
@@ -36,50 +29,35 @@ HD uint32 pairs_of(const Work& work) {
 
 // How many items a cluster has.
 HD uint32 item_count(const Work& work, uint32 cluster) {
-  uint32 all = pairs_of(work), groups = work.groups, planes = work.all_planes;
-  uint32 full = all / groups, width = all - full * groups;
-  uint32 count = full * planes;
-  if (width && !is_shared(work, width)) return count + (cluster < width ? planes : 0);
-  uint32 items = width * planes;
-  return count + (cluster < items ? turns(items - cluster, groups) : 0);
+  uint64 items = (uint64)pairs_of(work) * work.all_planes;
+  return cluster < items ? (uint32)((items - cluster - 1) / work.groups + 1) : 0;
 }
 
-// Where a work item is.  Clusters take one plane after the other of as many pairs of
-// tiles as there are clusters, so that they read the same planes at the same time; pairs
-// of a band of rows, column by column, come before those of the next.
-//
-// A cluster's next item is told from its last one: only where another pair begins there
-// are divisions, which take as long as a stage of products.
+// Where a work item is.  Clusters take the pairs of tiles of one plane by turns, then
+// those of the next one, so that they read the same plane at the same time and no plane
+// is read again; pairs of a band of rows, column by column, come before those of the
+// next.
 struct Item {
   int batch, pair, column, plane;
   uint32 tile;  // of the pair's first block
 
   HD Item(const Work& work, uint32 cluster)
-      : pairs((work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS)),
+      : plane(0),
+        pairs((work.rows + 2 * TILE_ROWS - 1) / (2 * TILE_ROWS)),
         columns((work.columns + TILE_COLUMNS - 1) / TILE_COLUMNS),
         of_matrix(work.symmetric ? pairs * (pairs + 1) / 2 : pairs * columns),
         all(pairs_of(work)),
-        first(0),
-        inside(cluster) {
-    enter_group(work);
+        at(cluster),
+        planes(all ? work.all_planes : 0) {
+    enter(work);
   }
 
-  HD bool exists() const { return first < all; }
+  HD bool exists() const { return plane < planes; }
 
   // The same cluster's next item.
   HD void advance(const Work& work) {
-    plane += planes_a_turn;
-    inside += rest_a_turn;
-    if (inside >= width) {
-      inside -= width;
-      ++plane;
-    }
-    if (plane >= work.all_planes) {
-      first += width;
-      if (exists()) enter_group(work);
-    } else if (rest_a_turn) {
-      locate(work);
-    }
+    at += work.groups;
+    enter(work);
   }
 
   // From the pair's first block to its second.
@@ -89,35 +67,24 @@ struct Item {
 
  private:
   uint32 pairs, columns, of_matrix, all;
-  uint32 first, width;  // pairs of the group
-  uint32 inside;        // which of them
-  uint32 planes_a_turn, rest_a_turn;
+  uint32 at;  // which pair of all
+  int planes;
 
-  HD void enter_group(const Work& work) {
-    width = all - first < (uint32)work.groups ? all - first : work.groups;
-    plane = 0;
-    planes_a_turn = 1;
-    rest_a_turn = 0;
-    if (is_shared(work, width)) {
-      planes_a_turn = work.groups / width;
-      rest_a_turn = work.groups - planes_a_turn * width;
-      plane = inside / width;
-      inside -= plane * width;
-    }
-    if (inside < width && plane < work.all_planes) locate(work);
-    else first = all;
+  // To the plane that `at` is in.
+  HD void enter(const Work& work) {
+    for (; exists() && at >= all; at -= all) ++plane;
+    if (exists()) locate(work);
   }
 
   HD void locate(const Work& work) {
-    uint32 at = first + inside;
-    batch = at / of_matrix;
-    at -= batch * of_matrix;
+    batch = work.batch > 1 ? at / of_matrix : 0;
+    uint32 inside = at - batch * of_matrix;
     if (work.symmetric) {
-      take_triangle(at);
+      take_triangle(inside);
       uint32 before = pair * pairs - pair * (pair - 1) / 2;
       tile = 2 * (batch * of_matrix + before + column - pair);
     } else {
-      take_rectangle(at);
+      take_rectangle(inside);
       uint32 tile_rows = (work.rows + TILE_ROWS - 1) / TILE_ROWS;
       tile = (batch * tile_rows + 2 * pair) * columns + column;
     }
