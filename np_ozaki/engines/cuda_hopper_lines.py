@@ -59,7 +59,7 @@ _PAIR_BYTES = 16
 _LARGEST_GRID = 2**31 - 1
 
 _PRODUCTS = 7
-_QUADRANT_LINES, _QUADRANT_DEPTH = 8, 128
+_QUADRANT_LINES, _QUADRANT_DEPTH, _QUADRANT_TURNS = 8, 128, 8
 _QUADRANT_BITS = 2
 """Lines of a quadrant in a cluster, as a power of two.  With two instead of four, for a
 longer k, one read of 16 bytes a line took longer than two reads of more: 11.7 instead
@@ -372,7 +372,10 @@ def winograd_planes(
     stages.device.mark("residues")
     queued = [x for x in halves if x is not None]
     sides = [
-        (x.fields(), x.lines // _QUADRANT_LINES * -(-x.k // _QUADRANT_DEPTH))
+        (
+            x.fields(),
+            x.lines // _QUADRANT_LINES * -(-x.k // (_QUADRANT_DEPTH * _QUADRANT_TURNS)),
+        )
         for x in queued
     ]
     _launch_winograd(
@@ -380,7 +383,7 @@ def winograd_planes(
         ("winograd_planes", "winograd_planes"),
         list(zip(variants, sides, strict=True)),
         (),
-        _tile_bytes(3, 4 * _QUADRANT_DEPTH),
+        2 * _tile_bytes(3, 4 * _QUADRANT_DEPTH),
     )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
