@@ -25,7 +25,6 @@ from np_ozaki.precision import (
     bound_of_ways,
     first_scheme,
     multiply,
-    plain_scheme,
     promised_bound,
 )
 from np_ozaki.stats import CallInfo
@@ -500,7 +499,7 @@ def _keep_shortcut(
     # Of two vectors the result is not the array that was written.
     if info.route != _SHORT_ROUTE or not arrays[2].ndim:
         return
-    if plain_scheme(options) is not None:
+    if choice.takes_shortcuts(options):
         choice.cuda_engine().shortcuts.keep(
             arrays, stacks, options, info, recording, with_out=with_out
         )

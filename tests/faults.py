@@ -521,9 +521,9 @@ FAULTS = {
         "% _ALIGNMENT:",
     ),
     "cuda shortcuts: where data decided": (
-        "gemm.py",
-        "    if plain_scheme(options) is not None:\n        choice.cuda",
-        "    if True:\n        choice.cuda",
+        "engines/choice.py",
+        "    return type(options.precision) is int\n",
+        "    return True\n",
     ),
     "cuda shortcuts: products that are not counted": (
         "engines/cuda_shortcuts.py",

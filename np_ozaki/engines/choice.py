@@ -39,6 +39,7 @@ __all__ = [
     "on_device",
     "resolve",
     "shortcut",
+    "takes_shortcuts",
     "to_host",
 ]
 
@@ -286,6 +287,22 @@ def may_share_memory(x: Any, y: Any) -> bool:
     return np.may_share_memory(x, y)
 
 
+def takes_shortcuts(options: Options) -> bool:
+    """Return whether options decide how a product is made, and its entries nothing.
+
+    Parameters
+    ----------
+    options : Options
+        Of the call.
+
+    Returns
+    -------
+    bool
+        True for a number of moduli.
+    """
+    return type(options.precision) is int
+
+
 def shortcut(a: Any, b: Any, out: Any, options: Options) -> tuple[Any, CallInfo] | None:
     """Multiply and count what goes straight to the kernels of a GPU, or return None.
 
@@ -301,7 +318,7 @@ def shortcut(a: Any, b: Any, out: Any, options: Options) -> tuple[Any, CallInfo]
     tuple of (result, info) or None
         None leaves everything to be done.
     """
-    if _cupy is None:
+    if _cupy is None or not takes_shortcuts(options):
         return None
     kind = _cupy.ndarray
     if type(a) is not kind or type(b) is not kind:

@@ -2,7 +2,7 @@
 
 from np_ozaki.precision.bound import bound_of_ways, promised_bound
 from np_ozaki.precision.multiply import TOO_WIDE, Served, Way, multiply
-from np_ozaki.precision.schemes import first_scheme, goal, plain_scheme
+from np_ozaki.precision.schemes import first_scheme, goal
 
 __all__ = [
     "TOO_WIDE",
@@ -12,6 +12,5 @@ __all__ = [
     "first_scheme",
     "goal",
     "multiply",
-    "plain_scheme",
     "promised_bound",
 ]
