@@ -25,6 +25,22 @@ const int COPY_ALONG = 0;   // entry by entry, the lanes of a warp along k
 const int COPY_PAIRS = 1;   // the same, two neighbouring entries at a time
 const int COPY_ACROSS = 2;  // the lanes of a warp along the lines, then along k
 
+// Runs `one(h)` for h = 0, step and so on below `count`.  A group of copies leaves the
+// loop at its end only: what the first copy after a branch waits for takes as long as
+// three more copies.
+template <class One>
+DEVICE void in_groups(int count, int step, One one) {
+  const int TOGETHER = 8;
+  int h = 0;
+#pragma unroll 1
+  for (; h + (TOGETHER - 1) * step < count; h += TOGETHER * step) {
+#pragma unroll
+    for (int i = 0; i < TOGETHER; ++i) one(h + i * step);
+  }
+#pragma unroll 1
+  for (; h < count; h += step) one(h);
+}
+
 // Starts to copy `count` entries from `start` on of 2^line_bits lines from `line` on;
 // entries outside the operand become 0.  `count` is a multiple of 512 >> line_bits.
 template <bool inside>
@@ -40,12 +56,11 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
     int64 source_step = step * x.k_stride;
     uint64* place = target + of_block * pitch + swizzled(first);
     int64 left = line + of_block < x.lines ? x.k - start - first : 0;
-#pragma unroll 8
-    for (int h = 0; h < count; h += step) {
+    in_groups(count, step, [&](int h) {
       bool real = inside || h < left;
       copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
       source += source_step;
-    }
+    });
     return;
   }
   int warp = tid / WARP, lane = tid % WARP;
@@ -56,20 +71,18 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
   uint64* place = target + of_block * pitch + swizzled(first);
   int64 left = line + of_block < x.lines ? x.k - start - first : 0;
   if (how == COPY_PAIRS) {
-#pragma unroll 8
-    for (int h = 0; h < share; h += 2 * WARP) {
+    in_groups(share, 2 * WARP, [&](int h) {
       int real = inside || h + 1 < left ? 16 : h < left ? 8 : 0;
       copy_later<16>(place + h, real ? source + h : x.data, real);
-    }
+    });
     return;
   }
   int64 source_step = WARP * x.k_stride;
-#pragma unroll 8
-  for (int h = 0; h < share; h += WARP) {
+  in_groups(share, WARP, [&](int h) {
     bool real = inside || h < left;
     copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
     source += source_step;
-  }
+  });
 }
 
 DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
