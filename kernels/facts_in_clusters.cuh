@@ -41,16 +41,13 @@ DEVICE void tell(Slots& slots, int turn, uint64 first, uint64 second) {
   wait_for_mail(&slots.mail[turn], blocks * (int)sizeof(slots.words[turn]) / 8);
 }
 
-// A value of a whole line from those of the warps that have a part of it.
-template <int blocks, class Combine>
-DEVICE uint64 of_line(const Slots& slots, int turn, int word, int line, int line_bits,
-                      Combine combine) {
+// What the warps told that have a part of a line, one of them a lane; else 0.
+template <int blocks>
+DEVICE uint64 told(const Slots& slots, int turn, int word, int line, int line_bits) {
   int lane = threadIdx.x % WARP, parts_bits = 3 - line_bits;
   int rank = lane >> parts_bits, part = lane & ((1 << parts_bits) - 1);
-  uint64 value = 0;
-  if (rank < blocks)
-    value = slots.words[turn][rank * WARPS + line + (part << line_bits)][word];
-  return over_warp(value, combine);
+  if (rank >= blocks) return 0;
+  return slots.words[turn][rank * WARPS + line + (part << line_bits)][word];
 }
 
 struct FactsOfLine {
@@ -82,20 +79,20 @@ DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int li
   if (!is_ordinary(upper)) {
     largest = 0;
     for (int h = lane; h < share; h += WARP) look(entry(h), &largest, &special);
-    largest = over_warp(largest, TakeLarger());
-    special = over_warp(special, TakeUnion());
+    largest = largest_of_warp(largest);
+    special = union_of_warp((uint32)special);
   }
   if (blocks > 1) cluster_wait();
   tell<blocks>(slots, 0, largest, special);
-  largest = of_line<blocks>(slots, 0, 0, of_block, line_bits, TakeLarger());
-  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());
+  largest = largest_of_warp(told<blocks>(slots, 0, 0, of_block, line_bits));
+  special = union_of_warp((uint32)told<blocks>(slots, 0, 1, of_block, line_bits));
 
   Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, rule.w);
-  uint64 squares = over_warp(sums.squares, TakeSum());
-  uint64 norms = over_warp(sums.norms, TakeSum());
+  uint64 squares = sum_of_warp(sums.squares);
+  uint64 norms = sum_of_warp(sums.norms);  // of a line, up to 2^31
   tell<blocks>(slots, 1, squares, norms);
-  squares = of_line<blocks>(slots, 1, 0, of_block, line_bits, TakeSum());
-  norms = of_line<blocks>(slots, 1, 1, of_block, line_bits, TakeSum());
+  squares = sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits));
+  norms = sum_of_warp((uint32)told<blocks>(slots, 1, 1, of_block, line_bits));
   int exponent = line_exponent(largest, squares, rule.rule, rule.w, rule.limit_bits,
                                rule.limit_top) + rule.shift;
   return {largest, squares, norms, (int)special, exponent};

@@ -33,13 +33,14 @@ DEVICE uint32 exchanged_word(uint32 value, int mask) {
 }
 
 // Reductions of one value a thread over a warp; all get the result.
+#ifndef __CUDA_ARCH__
 template <class Combine>
 DEVICE uint64 over_warp(uint64 value, Combine combine) {
-#pragma unroll
   for (int step = WARP / 2; step; step >>= 1)
     value = combine(value, exchanged(value, step));
   return value;
 }
+#endif
 
 DEVICE uint32 largest_of_warp(uint32 value) {
 #ifdef __CUDA_ARCH__
@@ -47,6 +48,37 @@ DEVICE uint32 largest_of_warp(uint32 value) {
 #else
   return (uint32)over_warp(value, TakeLarger());
 #endif
+}
+
+DEVICE uint32 union_of_warp(uint32 value) {
+#ifdef __CUDA_ARCH__
+  return __reduce_or_sync(0xffffffffu, value);
+#else
+  return (uint32)over_warp(value, TakeUnion());
+#endif
+}
+
+// Of 32 bits.
+DEVICE uint32 sum_of_warp(uint32 value) {
+#ifdef __CUDA_ARCH__
+  return __reduce_add_sync(0xffffffffu, value);
+#else
+  return (uint32)over_warp(value, TakeSum());
+#endif
+}
+
+// The same of 64 bits, in two steps: the lower words count where the upper ones tie.
+DEVICE uint64 largest_of_warp(uint64 value) {
+  uint32 upper = (uint32)(value >> 32), most = largest_of_warp(upper);
+  uint32 lower = largest_of_warp(upper == most ? (uint32)value : 0u);
+  return (uint64)most << 32 | lower;
+}
+
+// Of values below 2^54, halves of which are added up in 32 bits.
+DEVICE uint64 sum_of_warp(uint64 value) {
+  const int HALF = 27;
+  uint32 lower = sum_of_warp((uint32)value & ((1u << HALF) - 1));
+  return ((uint64)sum_of_warp((uint32)(value >> HALF)) << HALF) + lower;
 }
 
 // sum = start + table bytes: 16 rows of 32 signed bytes by 32 rows of 8 unsigned ones.
