@@ -23,6 +23,17 @@ typedef int int32;
 typedef unsigned long long uint64;
 typedef long long int64;
 
+// ---- What compilers shall not see through ----
+
+// The number itself, of which the compiler knows nothing: what is made of it is made
+// where the text says so, neither again and again nor ahead.
+HD int settled(int x) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 // ---- Bits of a double ----
 
 const uint64 MAGNITUDE_MASK = 0x7fffffffffffffffull;
@@ -226,6 +237,37 @@ HD uint64 shifted_left(uint64 x, uint32 bits) {
 #endif
 }
 
+// ---- Bits of an FP32 number ----
+
+HD float as_float(int bits) {
+#ifdef __CUDA_ARCH__
+  return __int_as_float(bits);
+#else
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+#endif
+}
+
+HD int as_int(float x) {
+#ifdef __CUDA_ARCH__
+  return __float_as_int(x);
+#else
+  int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+#endif
+}
+
+// 2^23 + ceil(x) for 0 <= x <= 2^16.
+HD float raised(float x) {
+#ifdef __CUDA_ARCH__
+  return __fadd_ru(x, 8388608.0f);
+#else
+  return 8388608.0f + std::ceil(x);
+#endif
+}
+
 // ---- Plain lines ----
 
 // Where no entry of a line is NaN or Inf, and the largest one is 64 binades above the
@@ -270,6 +312,26 @@ HD uint32 ceiling_in_plain(uint64 bits, int e, int w) {
   return (((word & 0xfffff) | 0x100000) >> shift) + (field != 0x7ff);
 }
 
+// Where no entry is 140 binades below the largest one, and none is subnormal or 0, all
+// of them are normal FP32 numbers after one shift of the exponents.
+HD bool is_close(uint32 lowest_upper, uint64 largest) {
+  uint32 field = lowest_upper >> 20;
+  return field > 0 && field + 140 > (uint32)(largest >> 52);
+}
+
+// Then the upper word, shifted by three bits and more by `close_rebase`, has the bits
+// of |x| 2^(15 - e) in FP32: the sign and more leave 32 bits.  The lower word, where it
+// is not 0, lifts the upper one: 21 bits are enough not to pass an integer.
+HD uint32 close_rebase(int e) { return (uint32)(127 - 1023 + 15 - e) << 23; }
+
+const uint32 CEILING_BITS = 0x4b000000;  // those of 2^23
+
+// CEILING_BITS + ceil(|x| 2^(15 - e)).
+HD int ceiling_in_close(uint64 bits, uint32 rebase) {
+  uint32 upper = (uint32)settled((int)((bits + 0xffffffffu) >> 32));
+  return as_int(raised(as_float((int)(8 * upper + rebase))));
+}
+
 // floor(|x| 2^(w - 1 - e)) likewise.
 HD uint32 floor_in_plain(uint64 bits, int e, int w) {
   uint32 word = (uint32)(bits >> 32);
@@ -283,26 +345,6 @@ HD uint32 floor_in_plain(uint64 bits, int e, int w) {
 // integer sums become floats without conversion: a sum s modulo p starts at `bias`, the
 // bits of a multiple of p and 256.
 const float MAGIC = 12582912.0f;  // 1.5 2^23
-
-HD float as_float(int bits) {
-#ifdef __CUDA_ARCH__
-  return __int_as_float(bits);
-#else
-  float x;
-  std::memcpy(&x, &bits, sizeof x);
-  return x;
-#endif
-}
-
-HD int as_int(float x) {
-#ifdef __CUDA_ARCH__
-  return __float_as_int(x);
-#else
-  int bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  return bits;
-#endif
-}
 
 HD float fused(float x, float y, float z) {
 #ifdef __CUDA_ARCH__
@@ -406,15 +448,6 @@ HD uint32 shifted(uint32 upper, uint32 lower, int by) {
 #else
   return (uint32)((((uint64)upper << 32 | lower) << (by & 31)) >> 32);
 #endif
-}
-
-// The number itself, of which the compiler knows nothing: what is made of it is made
-// where the text says so, neither again and again nor ahead.
-HD int settled(int x) {
-#ifdef __CUDA_ARCH__
-  asm volatile("" : "+r"(x));
-#endif
-  return x;
 }
 
 // ---- One rounding ----

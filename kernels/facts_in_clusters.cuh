@@ -71,9 +71,13 @@ template <int blocks, class Entry>
 DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int line_bits,
                                     const Exponents& rule, Slots& slots) {
   int lane = threadIdx.x % WARP;
-  uint32 upper = 0;
+  uint32 upper = 0, lowest = ~0u;
 #pragma unroll 8
-  for (int h = lane; h < share; h += WARP) upper = max(upper, upper_magnitude(entry(h)));
+  for (int h = lane; h < share; h += WARP) {
+    uint32 of_entry = upper_magnitude(entry(h));
+    upper = max(upper, of_entry);
+    lowest = min(lowest, of_entry);
+  }
   upper = largest_of_warp(upper);
   uint64 largest = (uint64)upper << 32, special = 0;
   if (!is_ordinary(upper)) {
@@ -82,12 +86,13 @@ DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int li
     largest = largest_of_warp(largest);
     special = union_of_warp((uint32)special);
   }
+  lowest = smallest_of_warp(lowest);
   if (blocks > 1) cluster_wait();
   tell<blocks>(slots, 0, largest, special);
   largest = largest_of_warp(told<blocks>(slots, 0, 0, of_block, line_bits));
   special = union_of_warp((uint32)told<blocks>(slots, 0, 1, of_block, line_bits));
 
-  Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, rule.w);
+  Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, lowest, rule.w);
   uint64 squares = sum_of_warp(sums.squares);
   uint64 norms = sum_of_warp(sums.norms);  // of a line, up to 2^31
   tell<blocks>(slots, 1, squares, norms);

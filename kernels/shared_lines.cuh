@@ -107,15 +107,30 @@ DEVICE Scaling scaling_of(uint64 largest, int special, int exponent) {
   return {exponent, e, !special && is_plain_line(largest, exponent)};
 }
 
-// The sums of a warp's part of a line, as `sums_of` makes them.
+// The sums of a warp's part of a line, as `sums_of` makes them; `lowest` is the
+// smallest upper word of a magnitude in it.
 template <class Entry>
 DEVICE Sums sums_of_warp(Entry entry, int share, int lane, uint64 largest, int special,
-                         int w) {
+                         uint32 lowest, int w) {
   Sums sums = {0, 0};
   if (!largest) return sums;
   int e = top_exponent(largest);
   if (w != NORM_BITS || special || !is_plain_size(largest))
     return sums_of(entry, lane, share, WARP, e, w);
+  if (is_close(lowest, largest)) {
+    uint32 rebase = close_rebase(e), norms = 0;
+#pragma unroll 8
+    for (int h = lane; h < share; h += WARP) {
+      uint32 t = (uint32)ceiling_in_close(entry(h), rebase);
+      sums.squares += (uint64)t * t;
+      norms += t;
+    }
+    // Less what comes with every one of them; modulo 2^64 and 2^32.
+    uint64 count = (uint32)share / WARP, more = CEILING_BITS;
+    sums.norms = norms - (uint32)(count * more);
+    sums.squares -= 2 * more * sums.norms + count * more * more;
+    return sums;
+  }
 #pragma unroll 8
   for (int h = lane; h < share; h += WARP) {
     uint32 t = ceiling_in_plain(entry(h), e, NORM_BITS);

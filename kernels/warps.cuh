@@ -50,6 +50,8 @@ DEVICE uint32 largest_of_warp(uint32 value) {
 #endif
 }
 
+DEVICE uint32 smallest_of_warp(uint32 value) { return ~largest_of_warp(~value); }
+
 DEVICE uint32 union_of_warp(uint32 value) {
 #ifdef __CUDA_ARCH__
   return __reduce_or_sync(0xffffffffu, value);

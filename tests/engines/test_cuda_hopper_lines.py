@@ -139,6 +139,22 @@ def test_layouts(place, stages, layout):
     compare(place, stages, right, found[1], ORDINARY, scheme, left=False)
 
 
+@pytest.mark.parametrize("k", [128, 1024, 2048])
+def test_lines_whose_entries_are_close(place, stages, k):
+    # No zeros, also none behind the lines; then what is too far from the rest.
+    rng = np.random.default_rng(k)
+    x = np.ldexp(1 + rng.random((1, 12, k)), rng.integers(-100, 1, (1, 12, k)))
+    x *= rng.choice([-1.0, 1.0], x.shape)
+    x[0, :, 0] = 1.5
+    x[0, 1:, k // 2] = [*(2.0 ** -np.arange(136, 144)), 0.0, 2.0**-1021, 5e-324]
+    x[0, 2] *= 2.0**-900
+    operands = lines_of(place, x), lines_of(place, x, "F")
+    scheme = scheme_of(ORDINARY)
+    found = hopper.facts_and_planes(stages, *operands, scheme, ORDINARY)
+    for i, operand in enumerate(operands):
+        compare(place, stages, operand, found[i], ORDINARY, scheme, left=i == 0)
+
+
 @pytest.mark.parametrize("k", LONG)
 def test_lines_that_blocks_share(place, stages, k):
     rng = np.random.default_rng(k)

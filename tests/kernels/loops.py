@@ -63,6 +63,16 @@ extern "C" void each_ceiling_in_plain(int64 count, const uint64* x, const int* e
   EACH out[i] = ceiling_in_plain(x[i], e[i], w);
 }
 
+extern "C" void each_is_close(int64 count, const uint64* lowest, const uint64* largest,
+                              uint8* out) {
+  EACH out[i] = is_close((uint32)(lowest[i] >> 32), largest[i]);
+}
+
+extern "C" void each_ceiling_in_close(int64 count, const uint64* x, const int* e,
+                                      uint64* out) {
+  EACH out[i] = (uint32)ceiling_in_close(x[i], close_rebase(e[i])) - CEILING_BITS;
+}
+
 extern "C" void each_floor_in_plain(int64 count, const uint64* x, const int* e,
                                     uint64* out, int64 w) {
   EACH out[i] = floor_in_plain(x[i], e[i], w);

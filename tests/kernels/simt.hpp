@@ -252,3 +252,4 @@ T atomicOr(T* address, T value) {
 }
 
 using std::max;
+using std::min;

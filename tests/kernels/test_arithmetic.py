@@ -354,6 +354,31 @@ def test_ceilings_and_floors_in_plain_lines(up, w):
         assert actual == (math.ceil(exact) if up else math.floor(exact)), (one, top)
 
 
+def test_ceilings_in_close_lines():
+    x, e = in_plain_lines(7)
+    edges = [2.0**-15 * i for i in (1, 2, 3, 32767, 32768, 65535)]
+    for v in (*edges, *(np.nextafter(edges, 0)), *(np.nextafter(edges, 2))):
+        x, e = [*x, float(v), -float(v)], [*e, 0, 0]
+    # The upper word is that of an integer, or all ones, with and without a lower one.
+    for v in (1.0, 1.5, 2.0 - 2.0**-20, 2.0 - 2.0**-52, 2.0**-7):
+        for shift in (0, 15, 16, 137, 138, 139, 140, 200):
+            number = math.ldexp(v, -shift)
+            x, e = [*x, number, math.nextafter(number, 2)], [*e, 0, 0]
+    close = np.empty(len(x), np.uint8)
+    lowest = as_bits(np.abs(x))
+    each(plain(), "is_close", len(x), lowest, as_bits(np.ldexp(1.0, e)), close)
+    assert close.tolist() == [
+        abs(v) >= 2.0**-1022 and math.frexp(v)[1] - 1 > top - 140
+        for v, top in zip(x, e, strict=True)
+    ]
+    out = np.empty(len(x), np.uint64)
+    tops = np.array(e, np.int32)
+    each(plain(), "ceiling_in_close", len(x), as_bits(x), tops, out)
+    for i in np.flatnonzero(close):
+        exact = abs(Fraction(x[i])) * Fraction(2) ** (15 - e[i])
+        assert int(out[i]) == math.ceil(exact), (x[i], e[i])
+
+
 @pytest.mark.parametrize("up", [True, False])
 def test_scaled_ceiling_and_floor(up):
     pairs = [(x, e) for x, e in halves_and_neighbours() if math.isfinite(x)]
