@@ -24,7 +24,12 @@ struct Work {
 };
 
 #if WIDE
-DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
+// Wide systems have tables of their own, which no lane keeps.
+struct NoTables {};
+
+DEVICE NoTables tables_of(int) { return {}; }
+
+DEVICE void planes_of(NoTables, const uint64* entries, int share, const Planes& planes,
                       int64 batch, int64 line, int64 start, Scaling scaling, int lane) {
   for (int h = GROUP * lane; h < share && start + h < planes.k_padded;
        h += GROUP * WARP) {
@@ -38,49 +43,58 @@ DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
 #else
 DEVICE_TABLE Tables TABLES(false);
 
+DEVICE LaneTables tables_of(int lane) { return LaneTables(TABLES, lane); }
+
 // Entries 0 to `stop` of a line in shared memory, to `row` of the first plane.
 template <bool plain>
-DEVICE void planes_of(const uint64* entries, int stop, uint8* row, int64 plane_stride,
-                      Scaling scaling, int lane) {
-  const LaneTables tables(TABLES, lane);
+DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int stop,
+                      uint8* row, int64 plane_stride, Scaling scaling, int lane) {
   int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
   bool has_first = HALVES == 2 || g < NUM_MODULI;
   bool has_second = HALVES == 2 && g + 8 < NUM_MODULI;
   uint8* target = row + g * plane_stride + 16 * t;
+  uint8* second = target + 8 * plane_stride;
   const uint64* place = entries + first;
   const int64 other = (first ^ 8) - first;
-  for (int left = stop - 16 * t; left > -16 * t; left -= STEP) {
-    uint64 bits[2] = {place[0], place[other]};
+  uint64 next[2] = {place[0], place[other]};
+#pragma unroll 1
+  for (int left = stop; left > 0; left -= STEP) {
+    // Those of the next step are under way while this one's are worked on; after the
+    // last step they are not used, whatever follows the line in shared memory.
+    uint64 bits[2] = {next[0], next[1]};
+    place += STEP;
+    next[0] = place[0];
+    next[1] = place[other];
     uint64 value[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) value[i] = integer_of<plain>(bits[i], scaling);
     uint32 bytes[2][4];
     tables.residues(value, bytes);
-    if (left > 0) {
-      if (has_first) store_16_bytes(target, bytes[0]);
-      if (has_second) store_16_bytes(target + 8 * plane_stride, bytes[1]);
-    }
+    bool inside = left > 16 * t;
+    store_16_bytes(inside && has_first, target, bytes[0]);
+    if (HALVES == 2) store_16_bytes(inside && has_second, second, bytes[1]);
 #if CUT_PLANE
     uint32 cuts = gathered_cuts(cut_of<plain>(bits[0], scaling),
                                 cut_of<plain>(bits[1], scaling), lane);
-    int entry = cut_entry(lane) - 16 * t;
+    int entry = cut_entry(lane);
     if (!(lane & 1) && entry < left)
-      *(uint32*)(target + (NUM_MODULI - g) * plane_stride + entry) = cuts;
+      *(uint32*)(target + (NUM_MODULI - g) * plane_stride + entry - 16 * t) = cuts;
 #endif
-    place += STEP;
     target += STEP;
+    second += STEP;
   }
 }
 
-DEVICE void planes_of(const uint64* entries, int share, const Planes& planes,
-                      int64 batch, int64 line, int64 start, Scaling scaling, int lane) {
+DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int share,
+                      const Planes& planes, int64 batch, int64 line, int64 start,
+                      Scaling scaling, int lane) {
   int64 room = planes.k_padded - start;
   int stop = room < share ? (int)room : share;
   uint8* row = (uint8*)planes.group(batch, line, start);
   if (scaling.plain)
-    planes_of<true>(entries, stop, row, planes.plane_stride, scaling, lane);
+    planes_of<true>(tables, entries, stop, row, planes.plane_stride, scaling, lane);
   else
-    planes_of<false>(entries, stop, row, planes.plane_stride, scaling, lane);
+    planes_of<false>(tables, entries, stop, row, planes.plane_stride, scaling, lane);
 }
 #endif
 
@@ -109,6 +123,7 @@ DEVICE void lines_in_cluster(const Work& work) {
   const uint64* part = tile + of_block * pitch + shift;
   const uint64* spread_out = part + swizzled(lane) - lane;
   auto entry = [spread_out](int64 h) { return spread_out[(int)h]; };
+  const auto tables = tables_of(lane);  // while entries are on their way
   wait_for_copies();
   __syncthreads();
 
@@ -118,7 +133,7 @@ DEVICE void lines_in_cluster(const Work& work) {
   if (start == 0 && shift == 0 && lane == 0 && line < side.x.lines)
     facts.store(side.facts, batch * side.x.lines + line);
   if (side.planes.data)
-    planes_of(part, share, side.planes, batch, line, start + shift,
+    planes_of(tables, part, share, side.planes, batch, line, start + shift,
               scaling_of(facts.largest, facts.special, facts.exponent), lane);
 }
 

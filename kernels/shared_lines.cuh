@@ -188,14 +188,13 @@ struct LaneTables {
 
   DEVICE LaneTables(const Tables& tables, int lane) {
     int g = lane >> 2;
+    uint32 row[4] = {tables.low[g], tables.low[g + 8], tables.high[g],
+                     tables.high[g + 8]};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      bool mine = (lane & 3) == i;
-      table[i][0] = mine ? tables.low[g] : 0;
-      table[i][1] = mine ? tables.low[g + 8] : 0;
-      table[i][2] = mine ? tables.high[g] : 0;
-      table[i][3] = mine ? tables.high[g + 8] : 0;
-    }
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int word = 0; word < 4; ++word)
+        table[i][word] = (lane & 3) == i ? row[word] : 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       start[2 * half] = tables.start[g + 8 * half][0];

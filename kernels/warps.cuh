@@ -136,13 +136,17 @@ DEVICE void wait_for_earlier_copies() {
 #endif
 }
 
-DEVICE void store_16_bytes(uint8* target, const uint32* words) {
+// Where `wanted`, by a predicate: a branch would have every lane wait for the others.
+DEVICE void store_16_bytes(bool wanted, uint8* target, const uint32* words) {
 #ifdef __CUDA_ARCH__
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(words[0]),
-               "r"(words[1]), "r"(words[2]), "r"(words[3])
-               : "memory");
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "setp.ne.u32 p, %5, 0;\n"
+      "@p st.global.v4.u32 [%0], {%1, %2, %3, %4}; }" ::"l"(target),
+      "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"((uint32)wanted)
+      : "memory");
 #else
-  std::memcpy(target, words, 16);
+  if (wanted) std::memcpy(target, words, 16);
 #endif
 }
 

@@ -101,8 +101,8 @@ DEVICE void sums_to_planes(const LaneTables& tables, Corner corner, int stop,
       if (h + 16 * t >= stop) continue;
       uint8* place =
           target + place_of_factor(is_left, product) * side.product_stride + h;
-      if (HALVES == 2 || g < NUM_MODULI) store_16_bytes(place, bytes[0]);
-      if (HALVES == 2 && g + 8 < NUM_MODULI) store_16_bytes(place + other, bytes[1]);
+      store_16_bytes(HALVES == 2 || g < NUM_MODULI, place, bytes[0]);
+      if (HALVES == 2) store_16_bytes(g + 8 < NUM_MODULI, place + other, bytes[1]);
     }
   }
 }
