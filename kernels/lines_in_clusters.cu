@@ -125,7 +125,9 @@ DEVICE void lines_in_cluster(const Work& work) {
   auto entry = [spread_out](int64 h) { return spread_out[(int)h]; };
   const auto tables = tables_of(lane);  // while entries are on their way
   wait_for_copies();
-  __syncthreads();
+  // Along the lines a warp has copied the part that it works on.
+  if (side.copy == COPY_ACROSS) __syncthreads();
+  else __syncwarp();
 
   FactsOfLine facts = facts_in_cluster<blocks>(entry, share, of_block, line_bits,
                                                side.rule, slots);
