@@ -122,20 +122,6 @@ DEVICE void wait_for_copies() {
 #endif
 }
 
-// Copies since the last such end, to be waited for together.
-DEVICE void end_of_copies() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Until all but those before the last end have come.
-DEVICE void wait_for_earlier_copies() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-#endif
-}
-
 // Where `wanted`, by a predicate: a branch would have every lane wait for the others.
 DEVICE void store_16_bytes(bool wanted, uint8* target, const uint32* words) {
 #ifdef __CUDA_ARCH__

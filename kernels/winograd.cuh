@@ -53,9 +53,9 @@ struct Corner {
 
 // Entries `start` to `start` + `stop` of a line of each quadrant.
 template <bool plain>
-DEVICE void sums_to_planes(const LaneTables& tables, Corner corner, int stop,
-                           const Quadrants& side, int64 line, int64 start,
-                           const Scaling* scaling, int lane) {
+DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64 line,
+                           int64 start, const Scaling* scaling, int lane) {
+  const LaneTables tables(SUM_TABLES, lane);
   const Planes& planes = side.planes;
   int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
   uint8* target =
@@ -107,11 +107,10 @@ DEVICE void sums_to_planes(const LaneTables& tables, Corner corner, int stop,
   }
 }
 
-DEVICE void sums_to_planes(const LaneTables& tables, Corner corner, int stop,
-                           const Quadrants& side, int64 line, int64 start,
-                           const Scaling* scaling, int lane) {
+DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64 line,
+                           int64 start, const Scaling* scaling, int lane) {
   if (scaling[0].plain && scaling[1].plain)
-    sums_to_planes<true>(tables, corner, stop, side, line, start, scaling, lane);
+    sums_to_planes<true>(corner, stop, side, line, start, scaling, lane);
   else
-    sums_to_planes<false>(tables, corner, stop, side, line, start, scaling, lane);
+    sums_to_planes<false>(corner, stop, side, line, start, scaling, lane);
 }

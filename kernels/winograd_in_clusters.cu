@@ -79,8 +79,8 @@ DEVICE void winograd_in_cluster(const Work& work) {
   Scaling scaling[2] = {scalings.of_line[of_block], scalings.of_line[of_block + lines]};
   Corner corner = {tile + of_block * pitch + shift, lines * pitch, chunk};
   int64 room = half_k - start - shift;
-  sums_to_planes(LaneTables(SUM_TABLES, lane), corner, room < share ? (int)room : share,
-                 to, first_line + of_block, start + shift, scaling, lane);
+  sums_to_planes(corner, room < share ? (int)room : share, to, first_line + of_block,
+                 start + shift, scaling, lane);
 }
 
 CLUSTERS(1, 2, winograd_in_cluster_of_1, Work);

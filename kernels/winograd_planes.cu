@@ -2,11 +2,9 @@
 #include "launches.cuh"
 #include "winograd.cuh"
 
-const int DEPTH = 128;    // entries of a line of a quadrant at a time
-const int TURNS = 8;      // of a block, one after the other
-const int LINE_BITS = 3;  // lines of a quadrant in a block
-const int PITCH = 4 * DEPTH + (16 >> LINE_BITS);
-const int BUFFER = PITCH << LINE_BITS;  // while one is worked on, another one is filled
+const int DEPTH = 128;     // entries of a line of a quadrant in a block
+const int LINE_BITS = 3;   // lines of a quadrant in a block
+const int QUADRANT_PITCH = 4 * DEPTH + (16 >> LINE_BITS);
 
 struct Work {
   Quadrants sides[2];
@@ -30,33 +28,17 @@ KERNEL void winograd_planes(const __grid_constant__ Work work) {
   int64 lines = side.planes.lines_padded, k = side.planes.k_padded;
   uint32 groups = (uint32)(lines >> LINE_BITS);
   int64 first_line = (int64)(block % groups) << LINE_BITS;
-  int64 first = (int64)(block / groups) * (DEPTH * TURNS);
-  int turns = (int)((k - first + DEPTH - 1) / DEPTH);
-  if (turns > TURNS) turns = TURNS;
-  auto fetch = [&](int turn) {
-    int64 start = first + turn * DEPTH;
-    uint64* target = tile + turn % 2 * BUFFER;
+  int64 start = (int64)(block / groups) * DEPTH;
 #pragma unroll 1
-    for (int q = 0; q < 4 && turn < turns; ++q)
-      copy_lines(side.x, (int)side.copy, 0, first_line + (q >> 1) * lines,
-                 start + (q & 1) * k, DEPTH, LINE_BITS, target + q * DEPTH, PITCH);
-    end_of_copies();
-  };
-
+  for (int q = 0; q < 4; ++q)
+    copy_lines(side.x, (int)side.copy, 0, first_line + (q >> 1) * lines,
+               start + (q & 1) * k, DEPTH, LINE_BITS, tile + q * DEPTH, QUADRANT_PITCH);
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int64 line = first_line + warp;
   Scaling scaling[2] = {scaling_in(side, line), scaling_in(side, line + lines)};
-  const LaneTables tables(SUM_TABLES, lane);
-#pragma unroll 1
-  for (int turn = -1; turn < turns; ++turn) {
-    fetch(turn + 1);
-    if (turn < 0) continue;
-    wait_for_earlier_copies();
-    __syncthreads();
-    int64 start = first + turn * DEPTH;
-    Corner corner = {tile + turn % 2 * BUFFER + warp * PITCH, 2 * DEPTH, DEPTH};
-    int stop = k - start < DEPTH ? (int)(k - start) : DEPTH;
-    sums_to_planes(tables, corner, stop, side, line, start, scaling, lane);
-    __syncthreads();  // the buffer is free
-  }
+  Corner corner = {tile + warp * QUADRANT_PITCH, 2 * DEPTH, DEPTH};
+  int stop = k - start < DEPTH ? (int)(k - start) : DEPTH;
+  wait_for_copies();
+  __syncthreads();
+  sums_to_planes(corner, stop, side, line, start, scaling, lane);
 }

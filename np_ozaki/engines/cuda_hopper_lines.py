@@ -59,11 +59,12 @@ _PAIR_BYTES = 16
 _LARGEST_GRID = 2**31 - 1
 
 _PRODUCTS = 7
-_QUADRANT_LINES, _QUADRANT_DEPTH, _QUADRANT_TURNS = 8, 128, 8
-_QUADRANT_BITS = 2
-"""Lines of a quadrant in a cluster, as a power of two.  With two instead of four, for a
-longer k, one read of 16 bytes a line took longer than two reads of more: 11.7 instead
-of 9.4 ms at n = 16384."""
+_QUADRANT_LINES, _QUADRANT_DEPTH = 8, 128
+_QUADRANT_BITS = 2, 1
+"""Lines of a quadrant in a cluster, as powers of two.  The second is for lines along
+which entries are neighbours: of others, it would read 16 bytes at a time, which took
+longer than two reads of more (11.7 instead of 9.4 ms for both operands at n = 16384).
+"""
 
 _SCALING_BYTES = 8 * 12
 """Of the eight lines that a block has at most."""
@@ -372,10 +373,7 @@ def winograd_planes(
     stages.device.mark("residues")
     queued = [x for x in halves if x is not None]
     sides = [
-        (
-            x.fields(),
-            x.lines // _QUADRANT_LINES * -(-x.k // (_QUADRANT_DEPTH * _QUADRANT_TURNS)),
-        )
+        (x.fields(), x.lines // _QUADRANT_LINES * -(-x.k // _QUADRANT_DEPTH))
         for x in queued
     ]
     _launch_winograd(
@@ -383,32 +381,36 @@ def winograd_planes(
         ("winograd_planes", "winograd_planes"),
         list(zip(variants, sides, strict=True)),
         (),
-        2 * _tile_bytes(3, 4 * _QUADRANT_DEPTH),
+        _tile_bytes(3, 4 * _QUADRANT_DEPTH),
     )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
 
 
 @functools.cache
-def winograd_shape(k: int) -> Shape | None:
+def winograd_shape(k: int, *, along: bool) -> Shape | None:
     """Return the smallest cluster that holds lines of both halves.
 
     Parameters
     ----------
     k : int
         Entries of a line.
+    along : bool
+        Whether the entries of a line are neighbours in memory: then fewer lines will
+        do.
 
     Returns
     -------
     Shape or None
         Lines and chunk are those of a quadrant: a block has four of them.  None where
-        they do not fit (k > 8192), or none is needed.
+        they do not fit (k > 8192, or 16384 along the lines), or none is needed.
     """
     half = padded(-(-k // 2))
-    for blocks in _CLUSTERS:
-        chunk = padded(-(-half // blocks), _STEP >> _QUADRANT_BITS)
-        if 0 < 4 * chunk << _QUADRANT_BITS <= _TILE:
-            return Shape(_QUADRANT_BITS, chunk, blocks)
+    for line_bits in _QUADRANT_BITS[: 2 if along else 1]:
+        for blocks in _CLUSTERS:
+            chunk = padded(-(-half // blocks), _STEP >> line_bits)
+            if 0 < 4 * chunk << line_bits <= _TILE:
+                return Shape(line_bits, chunk, blocks)
     return None
 
 
@@ -442,7 +444,9 @@ def facts_and_winograd_planes(
     variants = _winograd_variants(stages, given, (left, right), scheme, variant)
     if variants is None:
         return None
-    shape = winograd_shape(max(x.x.shape[2] for x in given))
+    shape = winograd_shape(
+        max(x.x.shape[2] for x in given), along=all(x.along for x in given)
+    )
     # Of each line a block has two chunks, one after the other.
     shared = 0 if shape is None else 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk)
     shared += _SLOT_BYTES + _SCALING_BYTES

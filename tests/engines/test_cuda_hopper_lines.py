@@ -401,17 +401,36 @@ def compare_winograd(place, stages, operand, found, variant, scheme, *, left):
     assert cuts is None or np.array_equal(place.host(cuts), place.host(others[1]))
 
 
-def test_clusters_hold_lines_of_both_halves_up_to_8192():
-    for k in range(1, 8193):
-        shape = hopper.winograd_shape(k)
+@pytest.mark.parametrize(("along", "longest"), [(False, 8192), (True, 16384)])
+def test_clusters_hold_lines_of_both_halves(along, longest):
+    for k in range(1, longest + 1):
+        shape = hopper.winograd_shape(k, along=along)
+        assert shape.line_bits == (2 if k <= 8192 else 1)
         assert shape.chunk * shape.blocks >= padded(-(-k // 2))
         assert shape.chunk % (512 >> shape.line_bits) == 0
         assert 4 * shape.chunk << shape.line_bits <= 8192
         # No smaller cluster would do.
         held = 2048 >> shape.line_bits
         assert shape.blocks == 1 or shape.blocks // 2 * held < padded(-(-k // 2))
-    assert hopper.winograd_shape(0) is None
-    assert hopper.winograd_shape(8193) is None
+    assert hopper.winograd_shape(0, along=along) is None
+    assert hopper.winograd_shape(longest + 1, along=along) is None
+
+
+def test_facts_and_winograd_planes_of_long_lines(place, stages):
+    """Along the lines: with half as many of them in a cluster."""
+    variant = Variant(15, "norm", True)
+    scheme = scheme_of(variant)
+    x = entries(np.random.default_rng(17), (1, 10, 8300), "ordinary")
+    operand = lines_of(place, x)
+    for left in (True, False):
+        sides = (operand, None) if left else (None, operand)
+        found = hopper.facts_and_winograd_planes(stages, *sides, scheme, variant)
+        compare_winograd(
+            place, stages, operand, found[not left], variant, scheme, left=left
+        )
+    across = operand_of(place, np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2))
+    given = stages, across, None, scheme, variant
+    assert hopper.facts_and_winograd_planes(*given) is None
 
 
 @pytest.mark.parametrize("variant", NARROW)
@@ -504,7 +523,9 @@ def test_products_of_quadrants(place, stages, monkeypatch, certify, longest):
     # With lines that fit clusters and as if they did not: the bits of whole matrices.
     own_shape = hopper.winograd_shape
     monkeypatch.setattr(
-        hopper, "winograd_shape", lambda k: own_shape(k) if k <= longest else None
+        hopper,
+        "winograd_shape",
+        lambda k, along: own_shape(k, along=along) if k <= longest else None,
     )
     rng = np.random.default_rng(14)
     a, b = entries(rng, (1, 41, 60), "ordinary"), entries(rng, (1, 60, 50), "ordinary")
