@@ -92,25 +92,23 @@ def compare(place, stages, operand, found, variant, scheme, *, left):
 # ---- Shapes ----------------------------------------------------------------------
 
 
-def test_clusters_hold_every_line_up_to_32768():
-    for k in range(1, 32769):
-        shape = hopper.cluster_shape(k)
+@pytest.mark.parametrize("with_planes", [False, True])
+def test_clusters_hold_every_line_up_to_32768(with_planes):
+    shapes = [hopper.cluster_shape(k, with_planes=with_planes) for k in range(1, 32769)]
+    for k, shape in enumerate(shapes, 1):
+        most = 4096 if with_planes and 1024 < k <= 8192 else 8192
         assert shape.chunk * shape.blocks >= padded(k)
         assert shape.chunk % (512 >> shape.line_bits) == 0
-        assert shape.chunk << shape.line_bits <= 8192
+        assert shape.chunk << shape.line_bits <= most
         # Three blocks and what the system keeps of each fit a multiprocessor.
         assert 3 * (shape.shared_bytes + 1024) <= 228 << 10
         assert shape.blocks in (1, 2, 4, 8)
         # No smaller cluster would do.
-        assert shape.blocks == 1 or (shape.blocks // 2 * 8192 >> shape.line_bits) < k
-    assert [hopper.cluster_shape(k).line_bits for k in (8192, 8193, 16384, 16385)] == [
-        3,
-        2,
-        2,
-        1,
-    ]
-    assert hopper.cluster_shape(0) is None
-    assert hopper.cluster_shape(32769) is None
+        assert shape.blocks == 1 or (shape.blocks // 2 * most >> shape.line_bits) < k
+    bits = [shapes[k - 1].line_bits for k in (1024, 1025, 8192, 8193, 16384, 16385)]
+    assert bits == ([3, 2, 2, 2, 2, 1] if with_planes else [3, 3, 3, 2, 2, 1])
+    assert hopper.cluster_shape(0, with_planes=with_planes) is None
+    assert hopper.cluster_shape(32769, with_planes=with_planes) is None
 
 
 # ---- Facts and planes ------------------------------------------------------------
@@ -428,7 +426,7 @@ def test_facts_and_winograd_planes_of_long_lines(place, stages):
         compare_winograd(
             place, stages, operand, found[not left], variant, scheme, left=left
         )
-    across = operand_of(place, np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2))
+    across = lines_of(place, x, "F")
     given = stages, across, None, scheme, variant
     assert hopper.facts_and_winograd_planes(*given) is None
 
@@ -504,7 +502,7 @@ def test_quadrants_of_an_operand_that_lends_bits(place, stages):
 def test_quadrants_that_do_not_fit(place, stages, monkeypatch):
     scheme = scheme_of(ORDINARY)
     x = lines_of(place, np.ones((1, 2, 10)))
-    for shape in ((0, 2, 3), (2, 2, 3), (1, 0, 3), (1, 2, 0), (1, 1, 8193)):
+    for shape in ((0, 2, 3), (2, 2, 3), (1, 0, 3), (1, 2, 0), (1, 1, 16385)):
         other = lines_of(place, np.ones(shape))
         given = stages, x, other, scheme, ORDINARY
         assert hopper.facts_and_winograd_planes(*given) is None

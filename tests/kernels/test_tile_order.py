@@ -100,7 +100,9 @@ def test_clusters_share_a_plane(library):
     in_order = np.concatenate(turns)
     assert (np.diff(in_order[:, 3]) >= 0).all()
     for first in range(0, len(in_order), 256):
-        assert len({tuple(x) for x in in_order[first : first + 256, 1:3].tolist()}) == 256
+        assert (
+            len({tuple(x) for x in in_order[first : first + 256, 1:3].tolist()}) == 256
+        )
 
 
 @pytest.mark.parametrize(
