@@ -113,6 +113,7 @@ DEVICE void lines_in_cluster(const Work& work) {
   int pitch = chunk + (16 >> line_bits);
   Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
   open_slots<blocks>(slots);
+  wait_for_last();
   copy_lines(side.x, (int)side.copy, batch, first_line, start, chunk, line_bits, tile,
              pitch);
 

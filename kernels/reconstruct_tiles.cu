@@ -352,19 +352,28 @@ DEVICE void line_fields(const LineFacts& facts, int64 count, int64 batch, int64 
 }
 
 KERNEL void reconstruct_tiles(Tiles x) {
-  wait_for_last();
+  let_next_start();
   DYNAMIC_SHARED(Sixteen, storage);
   uint32* shared = storage->words;
   __shared__ int row_fields[HALVES * GROUP_ROWS];
   __shared__ int column_fields[HALVES * TILE_COLUMNS];
   uint32 blocks = (uint32)x.blocks;
   Group group(x, blockIdx.x / blocks);
+  int lane = settled(threadIdx.x % LANES), warp = settled(threadIdx.x / LANES);
+  int warps = blockDim.x / LANES;
+  Weights weights(lane);
+  LimbPair bias[SUM_PAIRS];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32 same = (uint32)settled((int)LIMB_BIAS);
+#pragma unroll
+    for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
+  }
+  wait_for_last();
   // No other quarter has more entries than the first one.
   Quarter most(x, group, 0, 0);
   if (most.rows <= 0 || most.columns <= 0) return;
 
-  int lane = settled(threadIdx.x % LANES), warp = settled(threadIdx.x / LANES);
-  int warps = blockDim.x / LANES;
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
   uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
@@ -394,19 +403,11 @@ KERNEL void reconstruct_tiles(Tiles x) {
     end_of_step();
   }
 
-  // While the first residues come: what is the same for all entries.
+  // While the first residues come:
   line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
               x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
   line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
               x.half_columns, TILE_COLUMNS, 0, column_fields);
-  Weights weights(lane);
-  LimbPair bias[SUM_PAIRS];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint32 same = (uint32)settled((int)LIMB_BIAS);
-#pragma unroll
-    for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
-  }
   __syncthreads();
   int lane_row = lane / 16, lane_column = lane % 4 * 8 + lane / 4 % 4 * 2;
   while (next < patches) {

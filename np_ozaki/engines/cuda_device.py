@@ -68,7 +68,7 @@ _LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
 
-_OVERLAPPING_STAGES = frozenset({"reconstruct_tiles"})
+_OVERLAPPING_STAGES = frozenset({"lines_in_clusters", "reconstruct_tiles"})
 """Those whose kernels wait for the one before themselves."""
 
 _Kernel = tuple[int, str, Variant | None, str]
