@@ -4,11 +4,27 @@
 
 const int DEPTH = 128;     // entries of a line of a quadrant in a block
 const int LINE_BITS = 3;   // lines of a quadrant in a block
+const uint32 BAND = 16;    // parts of k whose blocks follow each other
 const int QUADRANT_PITCH = 4 * DEPTH + (16 >> LINE_BITS);
 
 struct Work {
   Quadrants sides[2];
   int64 first_blocks;  // of the first operand; the second one has the others
+};
+
+// Which lines a block has, and which part of k.  Blocks that run at a time have
+// neighbours along k, where planes are written, and across, where lines are read: so
+// whole pages of memory are touched together.
+struct Place {
+  uint32 group, part;
+
+  DEVICE Place(uint32 block, uint32 groups, uint32 parts) {
+    uint32 first = block / (groups * BAND) * BAND;
+    uint32 width = parts - first < BAND ? parts - first : BAND;
+    block -= groups * first;
+    group = block / width;
+    part = first + block - group * width;
+  }
 };
 
 DEVICE Scaling scaling_in(const Quadrants& side, int64 line) {
@@ -26,9 +42,8 @@ KERNEL void winograd_planes(const __grid_constant__ Work work) {
   const Quadrants& side = work.sides[second];
   uint32 block = blockIdx.x - (second ? (uint32)work.first_blocks : 0u);
   int64 lines = side.planes.lines_padded, k = side.planes.k_padded;
-  uint32 groups = (uint32)(lines >> LINE_BITS);
-  int64 first_line = (int64)(block % groups) << LINE_BITS;
-  int64 start = (int64)(block / groups) * DEPTH;
+  Place place(block, (uint32)(lines >> LINE_BITS), (uint32)((k + DEPTH - 1) / DEPTH));
+  int64 first_line = (int64)place.group << LINE_BITS, start = (int64)place.part * DEPTH;
 #pragma unroll 1
   for (int q = 0; q < 4; ++q)
     copy_lines(side.x, (int)side.copy, 0, first_line + (q >> 1) * lines,
