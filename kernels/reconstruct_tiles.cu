@@ -20,12 +20,8 @@ const int STEP_BYTES = 128;    // of a plane
 const int PLANE_BYTES = 2 * 8 * 128 * 16;
 const int PLANES = NUM_MODULI * PRODUCTS;
 const int STEP_WORDS = PLANES * LANES;
-// Steps that come while one is worked on, and have room in shared memory besides it.  Of
-// seven products there is room for one step only: the next one's residues of a product
-// take the place of this one's when they have been read for the last time.
-const bool BY_PRODUCTS = PRODUCTS > 1;
-const int AHEAD = BY_PRODUCTS ? 1 : 3;
-const int BUFFERS = BY_PRODUCTS ? 1 : AHEAD + 1;
+// Steps that come while one is worked on; in shared memory there is room for one more.
+const int AHEAD = PRODUCTS == 1 ? 3 : 0;
 const int HALVES = PRODUCTS == 1 ? 1 : 2;  // of a result's rows, and of its columns
 const int MIRROR_PITCH = PATCH_ROWS + 2;
 // Few words stay in registers while a thread works on their halves.
@@ -109,18 +105,17 @@ struct alignas(16) Sixteen {
 };
 
 // What a thread reads of a step is its own words; how they get to shared memory is the
-// warp's business: a thread copies 16 bytes, and a warp four planes of a product at once.
-// `source` and `target` are the thread's own.
+// warp's business: a thread copies 16 bytes, and a warp four planes at once.  `source`
+// and `target` are the thread's own.
 #if MATRIX_UNITS
-template <int modulus>
+template <int plane>
 DEVICE void fetch_from(const uint8* source, uint32 target, int ahead) {
-  if constexpr (modulus < NUM_MODULI) {
-    if (modulus + 4 <= NUM_MODULI || modulus + ahead < NUM_MODULI)
+  if constexpr (plane < PLANES) {
+    if (plane + 4 <= PLANES || plane + ahead < PLANES)
       asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;" ::"r"(target),
-                   "l"(source), "n"(modulus * PRODUCTS * STEP_BYTES),
-                   "n"(modulus * PRODUCTS * PLANE_BYTES)
+                   "l"(source), "n"(plane * STEP_BYTES), "n"(plane * PLANE_BYTES)
                    : "memory");
-    fetch_from<modulus + 4>(source, target, ahead);
+    fetch_from<plane + 4>(source, target, ahead);
   }
 }
 #endif
@@ -132,40 +127,22 @@ struct Copies {
   DEVICE Copies(uint32* buffers, int lane) {
 #if MATRIX_UNITS
     ahead = lane / 8;
-    offset = ahead * PRODUCTS * PLANE_BYTES + lane % 8 * 16;
-    target = (uint32)__cvta_generic_to_shared(buffers);
-    target += ahead * PRODUCTS * STEP_BYTES + lane % 8 * 16;
+    offset = ahead * PLANE_BYTES + lane % 8 * 16;
+    target = (uint32)__cvta_generic_to_shared(buffers) + lane * 16;
     target = (uint32)settled((int)target);
 #else
     offset = lane * 4;
 #endif
   }
-  // A step of product `q` to one of the buffers; `source` is of the thread.
-  DEVICE void fetch(const uint8* source, uint32* buffers, int buffer, int q,
-                    int lane) const {
-    source += q * PLANE_BYTES;
+  // A step to one of the buffers; `source` is of the thread.
+  DEVICE void fetch(const uint8* source, uint32* buffers, int buffer, int lane) const {
 #if MATRIX_UNITS
-    fetch_from<0>(source, target + buffer * (STEP_WORDS * 4) + q * STEP_BYTES, ahead);
+    fetch_from<0>(source, target + buffer * (STEP_WORDS * 4), ahead);
 #else
-    for (int l = 0; l < NUM_MODULI; ++l)
-      buffers[buffer * STEP_WORDS + (l * PRODUCTS + q) * LANES + lane] =
-          *(const uint32*)(source + (int64)l * PRODUCTS * PLANE_BYTES);
+    for (int plane = 0; plane < PLANES; ++plane)
+      buffers[buffer * STEP_WORDS + plane * LANES + lane] =
+          *(const uint32*)(source + (int64)plane * PLANE_BYTES);
 #endif
-  }
-};
-
-// The next step, product by product; nothing where there is no source.
-struct NextStep {
-  const Copies& copies;
-  const uint8* source;
-  uint32* buffer;
-  int lane;
-
-  // Where no thread needs the residues of this step any more.
-  DEVICE void fetch(int q) const {
-    if (!source) return;
-    __syncwarp();
-    copies.fetch(source, buffer, 0, q, lane);
   }
 };
 
@@ -178,7 +155,7 @@ DEVICE void end_of_step() {
 // Until all but those ahead have come.
 DEVICE void wait_for_step() {
 #if MATRIX_UNITS
-  asm volatile("cp.async.wait_group %0;" ::"n"(BUFFERS - 1) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
 #endif
   __syncwarp();
 }
@@ -318,8 +295,8 @@ DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32
 // `column` and `target` are the first one's in the first quarter.
 DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room,
                             int row, int column, uint64* target, const uint32* words,
-                            uint32 half, const LimbPair* bias, const Weights& weights,
-                            const NextStep& next) {
+                            uint32 half, const LimbPair* bias,
+                            const Weights& weights) {
   auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
     Quarter quarter(x, group, lower, right);
     uint64* there = target + lower * x.half_rows * x.out.row_stride +
@@ -335,23 +312,16 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
   // Products P1 to P7 of a level of Strassen's algorithm as Winograd has it.
   LimbPair base[SUM_PAIRS];
   add_product(bias, words, 0, half, false, weights, base);
-  next.fetch(0);
   add_product(base, words, 1, half, false, weights, sums);
-  next.fetch(1);
   write(0, 0, sums, false);  // P1 + P2
   add_product(base, words, 5, half, false, weights, base);
-  next.fetch(5);
   add_product(base, words, 4, half, false, weights, sums);
   add_product(sums, words, 2, half, false, weights, sums);
-  next.fetch(2);
   write(0, 1, sums, false);  // P1 + P6 + P5 + P3
   add_product(base, words, 6, half, false, weights, base);
-  next.fetch(6);
   add_product(base, words, 4, half, false, weights, sums);
-  next.fetch(4);
   write(1, 1, sums, false);  // P1 + P6 + P7 + P5
   add_product(base, words, 3, half, true, weights, base);
-  next.fetch(3);
   write(1, 0, base, true);   // P1 + P6 + P7 - P4
 #endif
 }
@@ -404,8 +374,8 @@ KERNEL void reconstruct_tiles(Tiles x) {
   Quarter most(x, group, 0, 0);
   if (most.rows <= 0 || most.columns <= 0) return;
 
-  uint32* buffers = shared + warp * BUFFERS * STEP_WORDS;
-  uint64* mirrors = (uint64*)(shared + warps * BUFFERS * STEP_WORDS);
+  uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
+  uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
                mirrors + warp * PATCH_COLUMNS * MIRROR_PITCH};
   Copies copies(buffers, lane);
@@ -428,9 +398,8 @@ KERNEL void reconstruct_tiles(Tiles x) {
   };
   look();
   for (int step = 0; step < AHEAD; ++step) {
-#pragma unroll
-    for (int q = 0; q < PRODUCTS && next < patches; ++q)
-      copies.fetch(next_source + step * STEP_BYTES, buffers, step, q, lane);
+    if (next < patches)
+      copies.fetch(next_source + step * STEP_BYTES, buffers, step, lane);
     end_of_step();
   }
 
@@ -451,14 +420,14 @@ KERNEL void reconstruct_tiles(Tiles x) {
     look();
 #pragma unroll 1
     for (int step = 0; step < STEPS; ++step) {
-      if (step + AHEAD == STEPS) source = next_source;
-      bool more = step + AHEAD < STEPS || next < patches;
-      if (!BY_PRODUCTS) {
-        if (more) copies.fetch(source, buffers, (step + AHEAD) % BUFFERS, 0, lane);
-        end_of_step();
-      }
+      bool later = step + AHEAD >= STEPS;
+      if (later && step + AHEAD == STEPS) source = next_source;
+      if (!later || next < patches)
+        copies.fetch(source, buffers, (step + AHEAD) % (AHEAD + 1), lane);
+      end_of_step();
+      source += STEP_BYTES;
       wait_for_step();
-      const uint32* words = buffers + step % BUFFERS * STEP_WORDS + lane;
+      const uint32* words = buffers + step % (AHEAD + 1) * STEP_WORDS + lane;
       uint32 kept[WORDS_KEPT ? PLANES : 1];
       if (WORDS_KEPT) {
 #pragma unroll
@@ -470,11 +439,9 @@ KERNEL void reconstruct_tiles(Tiles x) {
       for (uint32 half = 0; half < 2; ++half)
         entries_of_half(x, group, room, row + 8 * (int)half, column,
                         target + 8 * half * x.out.row_stride, words, half, bias,
-                        weights, {copies, half && more ? source : 0, buffers, lane});
-      if (BY_PRODUCTS) end_of_step();
+                        weights);
       row += 2;
       target += 2 * x.out.row_stride;
-      source += STEP_BYTES;
       __syncwarp();  // the buffer is free
     }
 #if SYMMETRIC
