@@ -91,12 +91,14 @@ class Recorder:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an uninitialised array, which lives until the recording is made.
 
-        So no two arrays have one address.
+        So no two arrays have one address.  Where there will be no recording, as in a
+        product of several tiles for want of memory, it is the caller's alone.
         """
         array = self._device.empty(shape, dtype)
-        pointer = self._device.pointer(array)
-        self._arrays.append((pointer, array.nbytes, self._nbytes, array))
-        self._nbytes += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        if self.is_complete:
+            pointer = self._device.pointer(array)
+            self._arrays.append((pointer, array.nbytes, self._nbytes, array))
+            self._nbytes += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return array
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:

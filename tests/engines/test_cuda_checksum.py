@@ -306,8 +306,8 @@ def test_one_wrong_bit_of_a_product(place, n):
             if not number:
                 j = i  # C' is about P / 2 there
             spoil = once(lambda x, at=(plane, 0, i, j), bit=bit: flip(x, at, bit))
-            with spoiled(place.engine, "residue_gemm", spoil):
-                out, error = checked(place, a, b, Scheme(n))
+            with spoiled(place.int32, "residue_gemm", spoil):
+                out, error = checked(place, a, b, Scheme(n), engine=place.int32)
             assert isinstance(error, CheckError), (plane, bit)
             assert (error.matrix, error.rows, error.columns) == (0, (i,), (j,))
             assert np.argwhere(out != want).tolist() == [[0, i, j]]
@@ -317,8 +317,8 @@ def test_wrong_bits_that_cannot_matter(place):
     # The first modulus is 256: bits from 8 on belong to no residue.
     a, b = pair(11, [(1, 4, 9), (1, 9, 5)])
     assert MODULI[0] == 256
-    with spoiled(place.engine, "residue_gemm", lambda x: flip(x, (0, 0, 1, 2), 8)):
-        same(place, a, b, Scheme(15))
+    with spoiled(place.int32, "residue_gemm", lambda x: flip(x, (0, 0, 1, 2), 8)):
+        same(place, a, b, Scheme(15), engine=place.int32)
 
 
 @pytest.mark.parametrize("n", [15, 20])
@@ -359,8 +359,9 @@ def test_errors_name_the_place(place, layout, batches, workspace, host):
             shape = products.shape
             flip(products, (3, shape[1] - 1, 0, 0), int(rng.integers(32)))
 
-        with spoiled(place.engine, "residue_gemm", once(spoil, at=call)):
+        with spoiled(place.int32, "residue_gemm", once(spoil, at=call)):
             options = {"workspace_bytes": workspace, "host": host}
+            options["engine"] = place.int32
             out, error = checked(place, a, b, Scheme(15), layout, **options)
         wrong = np.argwhere(out != want)
         if not isinstance(error, CheckError):
@@ -379,17 +380,18 @@ def test_wrong_lines_of_several_tiles(place):
         """Change one entry of every tile."""
         return flip(products, (1, 0, 0, 0), 3)
 
-    with spoiled(place.engine, "residue_gemm", spoil):
-        _, error = checked(place, a, b, Scheme(15), workspace_bytes=TINY)
+    with spoiled(place.int32, "residue_gemm", spoil):
+        options = {"engine": place.int32, "workspace_bytes": TINY}
+        _, error = checked(place, a, b, Scheme(15), **options)
     assert error.rows == error.columns == tuple(range(20))
-    with spoiled(place.engine, "residue_gemm", spoil):
+    with spoiled(place.int32, "residue_gemm", spoil):
         a, b, out = map(place.own, (a, b, np.zeros((1, 20, 20))))
-        assert place.engine.matmul(a, b, out, Scheme(15)).tiles == 1
+        assert place.int32.matmul(a, b, out, Scheme(15)).tiles == 1
 
 
 def test_the_next_product_is_right(place):
     a, b = pair(16, [(1, 4, 9), (1, 9, 5)])
-    with spoiled(place.engine, "residue_gemm", lambda x: flip(x, (1, 0, 0, 0), 3)):
-        _, error = checked(place, a, b, Scheme(15))
+    with spoiled(place.int32, "residue_gemm", lambda x: flip(x, (1, 0, 0, 0), 3)):
+        _, error = checked(place, a, b, Scheme(15), engine=place.int32)
     assert isinstance(error, CheckError)
-    same(place, a, b, Scheme(15))
+    same(place, a, b, Scheme(15), engine=place.int32)

@@ -6,11 +6,12 @@ from devices import LAYOUTS, POISON, entries, laid_out
 from tile_layout import residues_in
 
 from np_ozaki import tiling
-from np_ozaki.engines import cuda_tiles
+from np_ozaki.engines import cuda, cuda_tiles
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import CudaEngine
 from np_ozaki.engines.cuda_stages import Stages
+from np_ozaki.errors import CheckError
 from np_ozaki.numerics.moduli import MODULI
 from np_ozaki.testing import assert_same_bits
 
@@ -225,6 +226,27 @@ def test_checks_take_what_residue_tiles_leave(place, engine):
     a, b = pair(8, (2, 1))
     check(place, engine, a, b, Scheme(15), check=True)
     check(place, engine, a, b, Scheme(15), check=True, host=True)
+
+
+@pytest.mark.parametrize("plane", [0, 3, 14])
+def test_a_wrong_residue_in_a_tile_is_found(place, engine, monkeypatch, plane):
+    a, b = pair(8, (1, 1), m=300, n=20, k=10)
+    out = np.zeros((1, 300, 20))
+    CPU.matmul(a, b, out, Scheme(15))
+    queue = cuda.queue_residue_tiles
+
+    def spoiling(stages, left, right, residues, *args, **options):
+        queue(stages, left, right, residues, *args, **options)
+        # The first entry of the second tile.
+        residues[(15 + plane) * 128 * 256] ^= 4
+
+    monkeypatch.setattr(cuda, "queue_residue_tiles", spoiling)
+    x, y, target = map(place.own, (a, b, np.zeros_like(out)))
+    with pytest.raises(CheckError) as caught:
+        engine.matmul(x, y, target, Scheme(15), check=True)
+    found = (caught.value.matrix, caught.value.rows, caught.value.columns)
+    assert found == (0, (128,), (0,))
+    assert np.argwhere(place.host(target) != out).tolist() == [[0, 128, 0]]
 
 
 # ---- Seven products ----------------------------------------------------------------

@@ -241,6 +241,17 @@ def test_what_cannot_be_told_again_makes_a_recording_void(place, engine, use):
     assert recorder.recording(None) is None
 
 
+def test_a_recorder_that_gave_up_keeps_no_array(place):
+    # A product of many tiles would else need the memory of all of them.
+    device = place.engine.device
+    recorder = Recorder(device, *(place.own(np.zeros((1, 2, 2))) for _ in range(3)))
+    recorder.empty((5,), np.float64)
+    assert len(recorder._arrays) == 1
+    recorder.free()
+    recorder.empty((5,), np.float64)
+    assert recorder._arrays == []
+
+
 @pytest.mark.gpu
 def test_a_recording_keeps_no_memory():
     cupy = pytest.importorskip("cupy")

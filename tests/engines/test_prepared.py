@@ -735,12 +735,12 @@ def test_tiles_and_blocks_on_a_device(place, monkeypatch):
 def test_a_device_without_memory_drops_what_is_kept(place, monkeypatch):
     rng = np.random.default_rng(6)
     a, b = (place.own(entries(rng, (1, 20, 20), "wide")) for _ in range(2))
-    scheme = Scheme(15)
-    want, _ = on_device(place, place.engine, a, b, scheme=scheme)
+    engine, scheme = place.int32, Scheme(15)
+    want, _ = on_device(place, engine, a, b, scheme=scheme)
     kept = pair()
-    on_device(place, place.engine, a, b, kept, scheme=scheme)
+    on_device(place, engine, a, b, kept, scheme=scheme)
     held = sum(prepared_bytes().values())
-    right, tries = place.engine.residue_gemm, []
+    right, tries = engine.residue_gemm, []
 
     def failing(*args, **kwargs):
         tries.append(sum(prepared_bytes().values()))
@@ -748,11 +748,11 @@ def test_a_device_without_memory_drops_what_is_kept(place, monkeypatch):
             raise MemoryError
         return right(*args, **kwargs)
 
-    monkeypatch.setattr(place.engine, "residue_gemm", failing)
+    monkeypatch.setattr(engine, "residue_gemm", failing)
     monkeypatch.setattr(
-        place.engine.device, "is_out_of_memory", lambda e: isinstance(e, MemoryError)
+        engine.device, "is_out_of_memory", lambda e: isinstance(e, MemoryError)
     )
-    found, _ = on_device(place, place.engine, a, b, kept, scheme=scheme)
+    found, _ = on_device(place, engine, a, b, kept, scheme=scheme)
     assert tries == [held, 0]
     assert_same_bits(found, want)
     assert prepared_bytes() == {}

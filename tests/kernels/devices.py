@@ -54,6 +54,12 @@ class Place:
         """The engine that makes residue tiles, if there is one."""
         return next(x for x in self.engines() if x.device.tile_clusters())
 
+    @property
+    def int32(self) -> CudaEngine:
+        """The engine that has room for whole lines and makes int32 products."""
+        both = self.engine, self.other
+        return next(x for x in both if not x.device.tile_clusters())
+
 
 def simulated() -> Place:
     """Return the kernels on the CPU."""
