@@ -25,6 +25,8 @@ from np_ozaki.numerics.moduli import (
 )
 
 __all__ = [
+    "HOPPER_STAGES",
+    "OVERLAPPING_STAGES",
     "STAGES",
     "Variant",
     "constants",
@@ -61,6 +63,9 @@ capability 9.0 on.
 
 HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
 """Those for sm_90a alone; they serve every number of moduli."""
+
+OVERLAPPING_STAGES = ("lines_in_clusters", "residue_tiles", "reconstruct_tiles")
+"""Those whose kernels wait for the end of the kernel before them by themselves."""
 
 _STEP = 128
 _MOST_PRODUCTS = 2**17

@@ -540,10 +540,30 @@ FAULTS = {
         "    return not scheme.shift and not is_wide(",
         "    return not scheme.shift or not is_wide(",
     ),
-    "cuda hopper: a pair of tiles taken twice by the last clusters": (
+    "cuda hopper: more clusters than pairs of tiles": (
         "_kernels/tile_order.cuh",
-        "    if (inside >= width) {\n      inside -= width;\n      ++plane;\n    }\n",
-        "    if (inside >= width) inside -= width;\n",
+        "    for (; exists() && at >= all; at -= all) ++plane;\n",
+        "    if (exists() && at >= all) at -= all, ++plane;\n",
+    ),
+    "cuda hopper: floats for sums that they cannot hold": (
+        "_kernels/render.py",
+        "p + 2 * off >= 256",
+        "p + 2 * off >= 260",
+    ),
+    "cuda hopper: quotients beyond their place in a float": (
+        "_kernels/render.py",
+        "largest + rounding >= (2**22 - 1) * p or ",
+        "",
+    ),
+    "cuda hopper: an array of every tile is kept": (
+        "engines/cuda_replay.py",
+        "        if self.is_complete:\n            pointer",
+        "        if True:\n            pointer",
+    ),
+    "cuda hopper: no check of what residue tiles leave": (
+        "engines/cuda.py",
+        "        return lower, remainders\n",
+        "        return lower, None\n",
     ),
     "cuda hopper: residues one too large at a half": (
         "_kernels/arithmetic.cuh",
@@ -557,12 +577,13 @@ FAULTS = {
     ),
     "cuda clusters: sums of one block's part of a line": (
         "_kernels/facts_in_clusters.cuh",
-        "  squares = of_line<blocks>(slots, 1, 0, of_block, line_bits, TakeSum());\n",
+        "  squares = sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits));\n",
         "",
     ),
     "cuda clusters: a line's special values in one block only": (
         "_kernels/facts_in_clusters.cuh",
-        "  special = of_line<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());\n",
+        "  special = union_of_warp((uint32)told<blocks>"
+        "(slots, 0, 1, of_block, line_bits));\n",
         "",
     ),
     "cuda clusters: words of other blocks are not waited for": (

@@ -390,15 +390,15 @@ class CudaEngine(Stages):
             traceback.clear_frames(error.__traceback__)
             return None
         outcome: Outcome = recording.outcome
-        if missing is None:
-            return outcome
+        certified = None if missing is None else missing.astype(np.int64)
         # Not by `replace`, which takes longer.
         return Outcome(
             outcome.overflow,
             outcome.invalid,
             outcome.workspace_bytes,
             outcome.tiles,
-            missing.astype(np.int64),
+            certified,
+            recording if certified is None else None,
         )
 
     def _recorded(
@@ -418,7 +418,6 @@ class CudaEngine(Stages):
             recording = recorder.recording(outcome)
             if recording is not None and outcome.missing_bits is None:
                 outcome = replace(outcome, recording=recording)
-                recording.outcome = outcome
         else:
             outcome = self._within_memory(job, workspace_bytes)
         with self._recordings_lock:

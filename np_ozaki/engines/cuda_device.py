@@ -17,7 +17,7 @@ from cupy.cuda import driver, runtime
 from cupy_backends.cuda.libs import cublas, nvrtc
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import Variant, source
+from np_ozaki._kernels.render import OVERLAPPING_STAGES, Variant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.engines.cuda_hopper import CAPABILITY, OLDEST_NVRTC, ResidueTiles
@@ -66,10 +66,6 @@ _LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 """Handles of CUDA's default streams."""
 
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
-
-
-_OVERLAPPING_STAGES = frozenset({"lines_in_clusters", "reconstruct_tiles"})
-"""Those whose kernels wait for the one before themselves."""
 
 _Kernel = tuple[int, str, Variant | None, str]
 
@@ -454,7 +450,7 @@ class CupyDevice:
     ) -> Launch:
         """Return a launch for `queue_again`, told what `args` then hold."""
         function = self._function(stage, variant, kernel, dynamic=shared > 0)
-        overlaps = stage in _OVERLAPPING_STAGES
+        overlaps = stage in OVERLAPPING_STAGES
         return Launch(function, grid, (block,), args, shared, overlaps=overlaps)
 
     def clear_again(

@@ -22,7 +22,7 @@ from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import source
-from np_ozaki.engines.cuda_launch import Launch, driver_function
+from np_ozaki.engines.cuda_launch import Launch, driver_function, status_of
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.engines.cuda_tiles import WORK
 from np_ozaki.tiling import TILE_ROWS
@@ -114,7 +114,8 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
     """
     buffer = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % _MAP_ALIGNMENT
-    status = driver_function("cuTensorMapEncodeTiled")(
+    encode = functools.partial(
+        driver_function("cuTensorMapEncodeTiled"),
         ctypes.c_void_p(buffer.ctypes.data + start),
         _BYTES,
         3,
@@ -128,6 +129,7 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
         _PROMOTE_128,
         0,
     )
+    status = status_of(encode)
     if status:
         raise RuntimeError(
             f"cuTensorMapEncodeTiled: status {status} for {stack} planes of {lines} "

@@ -9,17 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cupy.cuda import driver, runtime
 from numpy.typing import NDArray
 
-__all__ = ["Launch", "driver_function"]
+__all__ = ["Launch", "driver_function", "status_of"]
 
 _INVALID_CONTEXT = 201
 """Status code of a thread that has not used the device yet."""
-
 
 _OVERLAPS = 6
 """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"""
@@ -65,6 +64,27 @@ def driver_function(name: str) -> Any:
     """
     library = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
     return getattr(ctypes.CDLL(library), name)
+
+
+def status_of(call: Callable[[], int]) -> int:
+    """Return the status of a call of the driver, which is given a context for it.
+
+    Parameters
+    ----------
+    call : callable
+        Called again where the thread has no context yet.
+
+    Returns
+    -------
+    int
+        0 for success.
+    """
+    status = call()
+    if status == _INVALID_CONTEXT:
+        # CuPy's own launches also see to it that the thread has a context.
+        runtime.memGetInfo()
+        status = call()
+    return status
 
 
 def _three(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -127,10 +147,6 @@ class Launch:
             As CuPy's own launches do.
         """
         self._config.stream = stream
-        status = self._queue()
-        if status == _INVALID_CONTEXT:
-            # CuPy's own launches also see to it that the thread has a context.
-            runtime.memGetInfo()
-            status = self._queue()
+        status = status_of(self._queue)
         if status:
             raise driver.CUDADriverError(status)

@@ -23,7 +23,8 @@ __all__ = ["Shortcuts"]
 
 _MOST_KEPT = 256
 _ALIGNMENT = 16
-"""Operands that begin elsewhere may have recordings of their own."""
+"""Only operands that begin at a multiple of it go straight to kernels: others may have
+recordings of their own."""
 
 Span = tuple[int, int]
 
@@ -73,6 +74,7 @@ class Shortcuts:
         self._device = device
         self._kept: dict[Hashable, _Shortcut] = {}
         self._lock = threading.Lock()
+        self._missed = threading.local()
 
     def matmul(
         self, a: Any, b: Any, out: Any, options: Options
@@ -99,8 +101,10 @@ class Shortcuts:
         where = device.addresses(given)
         if where is None:
             return None
-        kept = self._kept.get(_key(where, given, options))
+        key = _key(where, given, options)
+        kept = self._kept.get(key)
         if kept is None:
+            self._missed.key = key
             return None
         try:
             if out is None:
@@ -128,7 +132,10 @@ class Shortcuts:
         *,
         with_out: bool,
     ) -> None:
-        """Let products like one that was multiplied go straight to its kernels.
+        """Let products like the one last looked for go straight to its kernels.
+
+        Does nothing for products that were not looked for: those of operands that are
+        copied before they are multiplied never are.
 
         Parameters
         ----------
@@ -145,12 +152,17 @@ class Shortcuts:
         with_out : bool
             Whether the result was given.
         """
+        missed = getattr(self._missed, "key", None)
+        if missed is None:
+            return
+        self._missed.key = None
         given = arrays if with_out else arrays[:2]
         where = self._device.addresses(given)
         pointer = self._device.pointer
         starts = [pointer(x) for x in arrays]
         if (
             where is None
+            or missed != _key(where, given, options)
             or any(start % _ALIGNMENT for start in starts)
             or starts != [pointer(x) for x in stacks]
         ):
@@ -161,7 +173,7 @@ class Shortcuts:
         with self._lock:
             while len(self._kept) >= _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[_key(where, given, options)] = kept
+            self._kept[missed] = kept
 
 
 def _key(

@@ -383,6 +383,50 @@ def test_work_on_a_stream_follows_what_the_stream_has_before(cupy, spin):
     assert_same_bits(cupy.asnumpy(out), want)
 
 
+def test_products_in_a_row_that_need_each_other(cupy):
+    """Kernels overlap; the result of one is an operand of the next."""
+    (a,) = ordinary(64, (300, 300))
+    x, y = cupy.asarray(a), cupy.asarray(a / 16)
+    rooms = [cupy.empty_like(x) for _ in range(2)]
+
+    def chain(wait):
+        last = x
+        for turn in range(40):
+            last = np_ozaki.matmul(last, y, precision=15, out=rooms[turn % 2])
+            last *= 0.9
+            if wait:
+                cupy.cuda.Device().synchronize()
+        return cupy.asnumpy(last)
+
+    want = chain(wait=True)
+    for _ in range(10):
+        assert_same_bits(chain(wait=False), want)
+
+
+def test_a_replay_follows_what_another_stream_writes(cupy, spin):
+    a, b = ordinary(65, (200, 300), (300, 250))
+    want = on_cpu(a, b, precision=15)
+    source, x, y = cupy.asarray(a), cupy.asarray(a), cupy.asarray(b)
+    out = cupy.empty((200, 250))
+    main, other = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+    cupy.cuda.Device().synchronize()
+    for _ in range(3):
+        with main:
+            np_ozaki.matmul(x, y, precision=15, out=out)
+            before = main.record()
+        with other:
+            other.wait_event(before)
+            x.fill(0)
+            spin()
+            x[...] = source
+            after = other.record()
+        with main:
+            main.wait_event(after)
+            np_ozaki.matmul(x, y, precision=15, out=out)
+        main.synchronize()
+        assert_same_bits(cupy.asnumpy(out), want)
+
+
 @pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
 def test_nothing_waits_for_the_default_stream(cupy, spin, scaling):
     a, b = ordinary(19, (200, 300), (300, 250))
@@ -840,7 +884,10 @@ def test_a_launch_that_the_driver_refuses_raises_what_cupys_own_do(cupy):
         refused(cupy.cuda.get_current_stream().ptr)
 
 
-def test_the_first_that_a_thread_does_may_be_a_replay(cupy):
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_first_that_a_thread_does_may_be_a_replay(cupy, moved):
+    from np_ozaki.engines import cuda_hopper
+
     a = cupy.ones((64, 64))
     for _ in range(3):
         want = np_ozaki.matmul(a, a, precision=15).get()
@@ -848,6 +895,11 @@ def test_the_first_that_a_thread_does_may_be_a_replay(cupy):
 
     def work():
         try:
+            if moved:  # as by other addresses
+                cuda_hopper._tensor_map.cache_clear()
+                for recording in choice.cuda_engine()._recordings.values():
+                    if recording is not None:
+                        recording._bases = ()
             results.append(np_ozaki.matmul(a, a, precision=15))
         except Exception as error:  # noqa: BLE001 - whatever it is, here it is seen
             errors.append(error)

@@ -145,6 +145,40 @@ def test_residues_of_products(
         assert (place.host(below) == sums[-1]).all()
 
 
+@pytest.mark.parametrize("products", [1, 7])
+@pytest.mark.parametrize(
+    "k", [1, 512, 513, 1024, 1025, 2048, 2049, 4352, 4353, 9472, 9473, 65536, 131072]
+)
+def test_residues_of_the_largest_sums(place, engine, k, products):
+    """Where the quick reduction is right, and where it would not be."""
+    if place.name == "simulated" and k > 2049:
+        pytest.skip("long")
+    m, n, planes = 130, 60, 14
+    p = np.array([MODULI[i // products] for i in range(planes)])
+    half = (p // 2 - (p == 256)).reshape(-1, 1)
+
+    def operand(lines, at):
+        # As large as can be, but for one entry of a line.
+        x = np.zeros((planes, 1, tiling.padded(lines), tiling.padded(k)), np.int8)
+        x[:, 0, :lines, :k] = half[:, :, None]
+        x[:, 0, :lines, at % k] = 2 * np.arange(lines) % (2 * half + 1) - half
+        return x
+
+    a, b = operand(m, 0), operand(n, 1)
+    b[:, :, 1::2] *= -1
+    size = cuda_tiles.residue_tiles_bytes(1, m, n, planes)
+    tiles = place.own(np.full(size, 0xA5, np.uint8))
+    sides = place.own(a), place.own(b)
+    cuda_tiles.queue_residue_tiles(
+        Stages(engine.device), *sides, tiles, None, (1, m, n), planes, products
+    )
+    sums = np.matmul(a.astype(np.float64), b.astype(np.float64).swapaxes(2, 3))
+    sums = sums[:, :, :m, :n].astype(np.int64)
+    residues, there = residues_in(place.host(tiles), planes, (1, m, n))
+    wrong = ((residues.astype(np.int64) - sums) % p.reshape(-1, 1, 1, 1) != 0) & there
+    assert not wrong.any(), np.argwhere(wrong)[0]
+
+
 # ---- Products ----------------------------------------------------------------------
 
 

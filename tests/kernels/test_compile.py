@@ -9,7 +9,13 @@ from pathlib import Path
 
 import np_ozaki._kernels
 import pytest
-from np_ozaki._kernels.render import STAGES, Variant, is_wide, source
+from np_ozaki._kernels.render import (
+    OVERLAPPING_STAGES,
+    STAGES,
+    Variant,
+    is_wide,
+    source,
+)
 
 import np_ozaki
 
@@ -51,7 +57,6 @@ IN_CLUSTERS = ("lines_in_clusters", "winograd_planes", "winograd_in_clusters")
 ON_HOPPER = ("residue_tiles",)
 """For sm_90a alone, and every number of moduli."""
 
-OVERLAPPING = ("lines_in_clusters", "residue_tiles", "reconstruct_tiles")
 """Those that may start while the kernel before them runs."""
 
 WITH_CLUSTERS = ("sm_90a", "sm_100a", "sm_120a")
@@ -112,17 +117,40 @@ def check(stage, variant, architecture):
     assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
 
 
-@pytest.mark.parametrize("stage", OVERLAPPING)
-def test_kernels_that_overlap_wait_before_they_touch_what_others_do(stage):
-    variant = None if stage in ON_HOPPER else ORDINARY
+def of_tables(ptx):
+    """Return the registers that hold addresses in tables of numbers."""
+    found = set()
+    for target, sources in re.findall(r"\b[a-z.0-9]+\s+(%rd\d+), ([^;]*);", ptx):
+        parts = re.findall(r"%rd\d+|[A-Za-z_]\w{3,}", sources)
+        if any(x in found or not x.startswith("%") for x in parts):
+            found.add(target)
+    return found
+
+
+WAITING = [
+    *(
+        (stage, None if stage in ON_HOPPER else ORDINARY)
+        for stage in OVERLAPPING_STAGES
+    ),
+    ("lines_in_clusters", Variant(20, "norm", True)),
+    ("reconstruct_tiles", Variant(15, "norm", False, products=7)),
+    ("reconstruct_tiles", Variant(15, "norm", False, with_check=True, with_low=True)),
+    ("reconstruct_tiles", Variant(15, "norm", False, symmetric=True)),
+]
+
+
+@pytest.mark.parametrize(("stage", "variant"), WAITING)
+def test_kernels_that_overlap_wait_before_they_touch_what_others_do(stage, variant):
     ptx, _ = compiled(source(stage, variant), "sm_90a")
     bodies = re.split(r"\.entry \w+\(", ptx)[1:]
     assert bodies
     for body in bodies:
         before, waits, after = body.partition("griddepcontrol.wait;")
         assert waits
-        # No jump over it, and no table of numbers is among what others write.
+        # No jump over it; and read are tables of numbers only, which nobody writes.
         assert not re.search(r"\b(st|red|atom)\.global|cp\.async|\bret;", before)
+        read = re.findall(r"\bld\.global[.\w]*\s+[^\[]*\[(%rd\d+)", before)
+        assert set(read) <= of_tables(before)
         assert re.search(r"\b(st|red)\.global", after)
 
 
