@@ -610,7 +610,7 @@ def test_no_memory_for_the_smallest_tile(cupy, host):
 
 
 @pytest.mark.parametrize("host", [False, True])
-@pytest.mark.parametrize("room", [12 << 20, 24 << 20, 48 << 20])
+@pytest.mark.parametrize("room", [12 << 20, 24 << 20, 40 << 20])
 def test_smaller_tiles_where_memory_is_short(cupy, room, host):
     a, b = ordinary(26, (1000, 1100), (1100, 1000))
     own = np.array if host else cupy.asarray
