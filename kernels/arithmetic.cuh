@@ -411,8 +411,8 @@ HD int quick_residue_byte(int c, int minus_p, float inverse) {
   return (int)((uint32)quotient * (uint32)minus_p + (uint32)c);
 }
 
-// The low byte of balanced() in two steps, for p from 5 on: the quotient is taken from the
-// bits of the float that holds it, where all that comes with it is a multiple of 256.
+// The low byte of balanced() in two steps, for p from 5 on: the quotient is taken from
+// the bits of the float that holds it, where all that comes with it is a multiple of 256.
 HD int balanced_byte(int biased, int minus_p, float inverse) {
   int quotient = as_int(fused(as_float(biased), inverse, MAGIC));
   return (int)((uint32)quotient * (uint32)minus_p + (uint32)biased);

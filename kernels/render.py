@@ -28,6 +28,7 @@ __all__ = [
     "HOPPER_STAGES",
     "OVERLAPPING_STAGES",
     "STAGES",
+    "TILE_STEP",
     "Variant",
     "constants",
     "is_wide",
@@ -67,9 +68,11 @@ HOPPER_STAGES: tuple[str, ...] = ("residue_tiles",)
 OVERLAPPING_STAGES = ("lines_in_clusters", "residue_tiles", "reconstruct_tiles")
 """Those whose kernels wait for the end of the kernel before them by themselves."""
 
-_STEP = 128
+TILE_STEP = 128
+"""Entries along k that `residue_tiles` takes at a time."""
+
 _MOST_PRODUCTS = 2**17
-"""Of a residue tile: entries along k at a time, and at most."""
+"""Entries along k of the longest products: sums in int32."""
 
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
@@ -305,7 +308,7 @@ def _reduction_tables() -> str:
         ("int", "reduce_inverse", [str(x) for x in inverses]),
         ("int", "reduce_shift", [str(x) for x in shifts]),
         ("float", "quick_inverse", [f"1.0f / {p}.0f" for p in MODULI]),
-        ("int", "quick_steps", [str(quick_products(p) // _STEP) for p in MODULI]),
+        ("int", "quick_steps", [str(quick_products(p) // TILE_STEP) for p in MODULI]),
     ]
     return "".join(_device_table(*each) + "\n" for each in tables)
 
@@ -335,8 +338,8 @@ def quick_products(p: int) -> int:
         # The quotient has its place in the float, and the residue in a byte.
         return largest + rounding >= (2**22 - 1) * p or p + 2 * off >= 256
 
-    tried = range(_STEP, _MOST_PRODUCTS + _STEP, _STEP)
-    return bisect.bisect_left(tried, True, key=is_wrong) * _STEP
+    tried = range(TILE_STEP, _MOST_PRODUCTS + TILE_STEP, TILE_STEP)
+    return bisect.bisect_left(tried, True, key=is_wrong) * TILE_STEP
 
 
 def _device_table(kind: str, name: str, values: list[str]) -> str:

@@ -4,8 +4,7 @@
 // One persistent launch takes all work items: tiles of 128 by 256 entries, times planes.
 // Two blocks of a cluster have tiles one below the other and share what they load of B.
 // A producer warp feeds a ring of stages in shared memory by the copy engine; two
-// consumer warpgroups take 64 rows each.  They run apart by some stages, so that one
-// reduces its accumulators while the other keeps the matrix unit busy.
+// consumer warpgroups take 64 rows each, and begin a stage apart.
 #include "hopper.cuh"
 #include "launches.cuh"
 #include "tile_order.cuh"

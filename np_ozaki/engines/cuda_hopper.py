@@ -21,7 +21,7 @@ from cupy.cuda import driver, runtime
 from cupy_backends.cuda.libs import nvrtc
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import source
+from np_ozaki._kernels.render import TILE_STEP, source
 from np_ozaki.engines.cuda_launch import Launch, driver_function, status_of
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.engines.cuda_tiles import WORK
@@ -38,8 +38,7 @@ OLDEST_NVRTC = (12, 1)
 _OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a", "-ftz=true")
 _STAGE = "residue_tiles"
 _THREADS = 384
-_STEP = 128
-_SHARED_BYTES = 4 * 3 * 128 * _STEP + 1024
+_SHARED_BYTES = 4 * 3 * 128 * TILE_STEP + 1024
 """Four stages of A's box and B's two, and room to align them."""
 
 _MAX_DYNAMIC_SHARED = 8
@@ -122,7 +121,7 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
         ctypes.c_void_p(pointer),
         (ctypes.c_uint64 * 3)(k, lines, stack),
         (ctypes.c_uint64 * 2)(k, lines * k),
-        (ctypes.c_uint32 * 3)(_STEP, TILE_ROWS, 1),
+        (ctypes.c_uint32 * 3)(TILE_STEP, TILE_ROWS, 1),
         (ctypes.c_uint32 * 3)(1, 1, 1),
         0,
         _SWIZZLE_128,

@@ -177,10 +177,10 @@ class Side:
         if self._lines == lines:
             return
         self._load(lines)
-        self._make()
+        self._make(lines)
 
-    def _make(self) -> None:
-        """Make facts of the current lines, and planes where they come along."""
+    def _make(self, lines: slice) -> None:
+        """Make facts of the lines that were loaded, and planes that come along."""
         k = self.x.shape[2]
         at_once = self.known is None and k <= self._tiles.k
         if at_once and (self._has_room() or self._made_at_once()):
@@ -188,8 +188,7 @@ class Side:
             self._take(Facts(words), planes)
         elif self.known is not None:
             single = self.known.words.shape[1] == 1
-            assert self._lines is not None  # noqa: S101 - told to the type checker
-            self._take(self.known.part(self._lines) if single else self.known)
+            self._take(self.known.part(lines) if single else self.known)
         else:
             (words,) = self._kept_or_made(self._facts, "facts")
             self._take(Facts(words))
@@ -345,8 +344,8 @@ def enter_both(left: Side, right: Side, rows: slice, columns: slice) -> None:
         left.engine, left.operand, right.operand, left.scheme, left._of_product
     )
     if found is None:
-        left._make()
-        right._make()
+        left._make(rows)
+        right._make(columns)
         return
     for side, (facts, *planes) in zip((left, right), found, strict=True):
         side._take(facts, [x for x in planes if x is not None])

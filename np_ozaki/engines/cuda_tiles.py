@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from np_ozaki._kernels.render import Variant
+from np_ozaki._kernels.render import TILE_STEP, Variant
 from np_ozaki.engines.cuda_lines import (
     Facts,
     Operands,
@@ -77,9 +77,6 @@ WORK = np.dtype(
     ]
 )
 """`Work` of tile_order.cuh, field by field."""
-
-_STEP = 128
-"""Bytes along k that the kernel takes at a time."""
 
 
 class TileShape(NamedTuple):
@@ -215,7 +212,7 @@ def queue_residue_tiles(
         right.shape[1],
         rows,
         columns,
-        -(-k // _STEP),
+        -(-k // TILE_STEP),
         device.tile_clusters(),
         symmetric,
         0,

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gc
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import devices
 import numpy as np
@@ -891,24 +892,18 @@ def test_the_first_that_a_thread_does_may_be_a_replay(cupy, moved):
     a = cupy.ones((64, 64))
     for _ in range(3):
         want = np_ozaki.matmul(a, a, precision=15).get()
-    results, errors = [], []
 
     def work():
-        try:
-            if moved:  # as by other addresses
-                cuda_hopper._tensor_map.cache_clear()
-                for recording in choice.cuda_engine()._recordings.values():
-                    if recording is not None:
-                        recording._bases = ()
-            results.append(np_ozaki.matmul(a, a, precision=15))
-        except Exception as error:  # noqa: BLE001 - whatever it is, here it is seen
-            errors.append(error)
+        if moved:  # as by other addresses
+            cuda_hopper._tensor_map.cache_clear()
+            for recording in choice.cuda_engine()._recordings.values():
+                if recording is not None:
+                    recording._bases = ()
+        return np_ozaki.matmul(a, a, precision=15)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert not errors
-    assert_same_bits(results[0].get(), want)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(work).result()
+    assert_same_bits(found.get(), want)
 
 
 def test_a_shortcut_queues_on_the_current_stream(cupy, spin):

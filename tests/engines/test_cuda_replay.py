@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from devices import LAYOUTS, entries, laid_out
+from devices import LAYOUTS, entries, laid_out, without_memory_once
 
 from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
@@ -169,18 +169,7 @@ def test_only_so_many_are_kept(place, engine, monkeypatch):
 def test_a_replay_that_finds_no_memory(place, engine, monkeypatch):
     a, b = pair(place, 1)
     check(place, engine, a, b)
-    device, real, failed = engine.device, engine.device.empty, []
-
-    def empty(shape, dtype):
-        if not failed:
-            failed.append(shape)
-            raise MemoryError
-        return real(shape, dtype)
-
-    monkeypatch.setattr(device, "empty", empty, raising=False)
-    monkeypatch.setattr(
-        device, "is_out_of_memory", lambda e: isinstance(e, MemoryError), raising=False
-    )
+    failed = without_memory_once(monkeypatch, engine.device)
     check(place, engine, *pair(place, 2))
     assert failed
 

@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from devices import entries
+from devices import entries, without_memory_once
 
 import np_ozaki
 from np_ozaki.engines import choice
@@ -245,19 +245,9 @@ def test_a_shortcut_that_finds_no_memory(front, monkeypatch):
     a, b = operands(front, 1)
     for short in (False, True):
         front.check(a, b, short=short)
-    device, real, failed = front.engine.device, front.engine.device.empty, []
-
-    def fail(shape, dtype):
-        if not failed:
-            failed.append(shape)
-            raise MemoryError
-        return real(shape, dtype)
-
-    monkeypatch.setattr(device, "empty", fail, raising=False)
-    monkeypatch.setattr(
-        device, "is_out_of_memory", lambda e: isinstance(e, MemoryError), raising=False
-    )
+    failed = without_memory_once(monkeypatch, front.engine.device)
     front.check(a, b, short=False)
+    assert failed
     front.check(a, b)
 
 

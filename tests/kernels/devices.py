@@ -117,6 +117,23 @@ def on_gpu() -> Place:
     )
 
 
+def without_memory_once(monkeypatch, device) -> list[tuple[int, ...]]:
+    """Let the next array find no memory; return where its shape will be noted."""
+    real, failed = device.empty, []
+
+    def empty(shape, dtype):
+        if not failed:
+            failed.append(shape)
+            raise MemoryError
+        return real(shape, dtype)
+
+    monkeypatch.setattr(device, "empty", empty, raising=False)
+    monkeypatch.setattr(
+        device, "is_out_of_memory", lambda e: isinstance(e, MemoryError), raising=False
+    )
+    return failed
+
+
 # ---- Layouts ----
 
 

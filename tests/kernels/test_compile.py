@@ -10,6 +10,7 @@ from pathlib import Path
 import np_ozaki._kernels
 import pytest
 from np_ozaki._kernels.render import (
+    HOPPER_STAGES,
     OVERLAPPING_STAGES,
     STAGES,
     Variant,
@@ -53,11 +54,6 @@ OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 
 IN_CLUSTERS = ("lines_in_clusters", "winograd_planes", "winograd_in_clusters")
 """Likewise, on GPUs with clusters of blocks."""
-
-ON_HOPPER = ("residue_tiles",)
-"""For sm_90a alone, and every number of moduli."""
-
-"""Those that may start while the kernel before them runs."""
 
 WITH_CLUSTERS = ("sm_90a", "sm_100a", "sm_120a")
 
@@ -129,7 +125,7 @@ def of_tables(ptx):
 
 WAITING = [
     *(
-        (stage, None if stage in ON_HOPPER else ORDINARY)
+        (stage, None if stage in HOPPER_STAGES else ORDINARY)
         for stage in OVERLAPPING_STAGES
     ),
     ("lines_in_clusters", Variant(20, "norm", True)),
@@ -160,13 +156,13 @@ def slow_unless(quick, *values):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
-    "stage", [x for x in STAGES if x not in IN_CLUSTERS + ON_HOPPER]
+    "stage", [x for x in STAGES if x not in IN_CLUSTERS + HOPPER_STAGES]
 )
 def test_every_stage_for_every_architecture(stage, architecture):
     check(stage, ORDINARY, architecture)
 
 
-@pytest.mark.parametrize("stage", ON_HOPPER)
+@pytest.mark.parametrize("stage", HOPPER_STAGES)
 def test_stages_on_hopper(stage):
     check(stage, None, "sm_90a")
 

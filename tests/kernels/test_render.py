@@ -25,6 +25,7 @@ from np_ozaki.numerics.moduli import (
     modulus_product,
     product_bound,
 )
+from np_ozaki.tiling import INT8_K_BLOCK
 
 SCALINGS = ("norm", "accurate", "legacy")
 COUNTS = range(2, 50)
@@ -272,3 +273,9 @@ def test_lent_bits_are_classes_where_the_narrow_form_ends():
     assert is_wide(9, "norm", 64)
     t = tables(Variant(49, "norm", False, 192))
     assert (magnitude_bits(49, "norm") + 192 - 1) // 8 < len(t["wide_low"]) // 49
+
+
+def test_sizes_along_k_are_those_of_the_kernel_and_the_plans():
+    text = render.source("residue_tiles")
+    assert re.findall(r"const int STEP = (\d+);", text) == [str(render.TILE_STEP)]
+    assert render._MOST_PRODUCTS == INT8_K_BLOCK

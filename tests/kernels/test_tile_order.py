@@ -26,15 +26,15 @@ extern "C" int64 items(int batch, int rows, int columns, int planes, int groups,
   work.groups = groups;
   work.symmetric = symmetric;
   for (int cluster = 0; cluster < groups; ++cluster) {
-  uint32 found = 0;
-  for (Item item(work, cluster); item.exists(); item.advance(work)) {
-    if (taken++ >= count || found++ >= item_count(work, cluster)) return 1;
-    int64 fields[] = {item.batch, item.pair,             item.column,
-                     item.plane, item.tile_of(work, 0), item.tile_of(work, 1)};
-    for (int j = 0; j < 6; ++j) *out++ = fields[j];
-  }
-  if (found != item_count(work, cluster)) return 2;
-  ends[cluster] = taken;
+    uint32 found = 0;
+    for (Item item(work, cluster); item.exists(); item.advance(work)) {
+      if (taken++ >= count || found++ >= item_count(work, cluster)) return 1;
+      int64 fields[] = {item.batch, item.pair,             item.column,
+                        item.plane, item.tile_of(work, 0), item.tile_of(work, 1)};
+      for (int j = 0; j < 6; ++j) *out++ = fields[j];
+    }
+    if (found != item_count(work, cluster)) return 2;
+    ends[cluster] = taken;
   }
   if (taken != count) return 3;
   return 0;
