@@ -8,12 +8,13 @@ the variable; an unknown ``NP_OZAKI_*`` name warns, because it is likely a typin
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from np_ozaki.errors import (
     OperandTypeError,
@@ -23,15 +24,31 @@ from np_ozaki.errors import (
 )
 from np_ozaki.hooks import NAMES
 from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
+from np_ozaki.numerics.slicing import (
+    DEFAULT_BITS_PER_SLICE,
+    DEFAULT_SLICES,
+    MAX_BITS_PER_SLICE,
+    MAX_SLICES,
+    MIN_BITS_PER_SLICE,
+    Accumulate,
+    PairSchedule,
+    Slicing,
+)
 
 __all__ = [
     "AUTO_MODULI",
+    "MAX_MANTISSA_BITS",
+    "SLICE_OPTIONS",
     "SMALLEST_TOLERANCE",
+    "Accumulate",
     "Check",
     "Config",
     "EngineName",
+    "MantissaControl",
+    "MultiplicationScheme",
     "Options",
     "Output",
+    "PairSchedule",
     "Precision",
     "Scaling",
     "Strategy",
@@ -42,7 +59,9 @@ __all__ = [
 
 Precision = Literal["auto", "exact"] | int | float
 Scaling = Literal["norm", "accurate", "legacy"]
-EngineName = Literal["auto", "cpu", "cuda", "native"]
+EngineName = Literal["auto", "cpu", "cuda", "cublas", "native"]
+MultiplicationScheme = Literal["moduli", "slices"]
+MantissaControl = Literal["fixed", "dynamic"]
 Strategy = Literal["always", "performant"]
 Check = bool | Literal["recompute"]
 Output = Literal["float64", "dd"]
@@ -52,6 +71,15 @@ AUTO_MODULI = 15
 
 SMALLEST_TOLERANCE = 2.0**-52
 """Smallest tolerance that a float64 result can keep for certain: two roundings."""
+
+MAX_MANTISSA_BITS = 79
+"""Ten slices of 8 bits and a sign: the most that cuBLAS takes by itself."""
+
+SLICE_OPTIONS = ("num_slices", "bits_per_slice", "pairs", "accumulate")
+"""What scheme "slices" has."""
+
+_CUBLAS_OPTIONS = ("mantissa_bits", "mantissa_control", "special_values")
+"""What engine "cublas" has."""
 
 _PRECISIONS = (
     'must be "auto", "exact", a number of moduli as an int or a tolerance below 1 as '
@@ -84,13 +112,37 @@ def check_choice(name: str, value: object, kind: Any) -> None:
         )
 
 
-def _check_integer(name: str, value: object, smallest: int, remedy: str) -> None:
+def _check_integer(
+    name: str, value: object, smallest: int, remedy: str, largest: int | None = None
+) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise OperandTypeError(
             refusal(name, value, f"must be an int, not {type(value).__name__}", remedy)
         )
     if int(value) < smallest:
         raise OptionError(refusal(name, value, f"must be at least {smallest}", remedy))
+    if largest is not None and int(value) > largest:
+        raise OptionError(refusal(name, value, f"must be at most {largest}", remedy))
+
+
+def _pairs(value: object) -> PairSchedule:
+    """Return a schedule as one that can be hashed, or refuse it."""
+    remedy = 'pass "triangular", "all" or pairs of slices such as [(0, 0), (0, 1)]'
+    if isinstance(value, str):
+        if value not in {"all", "triangular"}:
+            limit = "is the name of no schedule"
+            raise OptionError(refusal("pairs", value, limit, remedy))
+        return cast(PairSchedule, value)
+    try:
+        pairs = tuple(
+            (operator.index(i), operator.index(j)) for i, j in cast(Any, value)
+        )
+    except (TypeError, ValueError):
+        limit = "must be pairs of ints"
+        raise OperandTypeError(refusal("pairs", value, limit, remedy)) from None
+    if not pairs:
+        raise OptionError(refusal("pairs", value, "must name a pair", remedy))
+    return tuple(sorted(pairs))
 
 
 @dataclass(frozen=True)
@@ -105,9 +157,10 @@ class Options:
         error relative to |A||B|, 2^-52 to below 1.
     scaling : {"norm", "accurate", "legacy"}
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "cuda", "native"}
-        Who multiplies; "auto" is the GPU, else the CPU engine, "native" leaves
-        everything to NumPy.
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}
+        Who multiplies; "auto" is the GPU, else the CPU engine, "cublas" the emulation
+        that cuBLAS has itself, with bits of its own, "native" leaves everything to
+        NumPy.
     strategy : {"always", "performant"}
         "performant" routes only what is predicted to be faster than native.
     min_flops : int or None
@@ -125,6 +178,26 @@ class Options:
         for all running products of the process on the CPU engine, a quarter of the
         device's memory for each product on a GPU.  Each thread of the CPU engine takes
         up to 12 MB besides, for blocks in cache.
+    scheme : {"moduli", "slices"}
+        Ozaki scheme II, residues of N moduli, or scheme I, S slices of an operand.
+        Slices take what `num_slices` says, so `precision` is "auto", `scaling` "norm".
+    num_slices : int
+        S, 1 to 16; for engine "cublas", which has no more than 55 bits by it.
+    bits_per_slice : int
+        b, 2 to 8.
+    pairs : "triangular", "all" or sequence of (i, j)
+        Which slices of A and B are multiplied; 0 is the most significant one, and
+        "triangular" has those with i + j < S.
+    accumulate : {"exact", "float64"}
+        Whether the sums of pairs of one weight are added as integers and rounded once,
+        or in float64.
+    mantissa_bits : int or None
+        Bits of an entry that engine "cublas" keeps, 1 to 79; None is min(8 S, 55).
+    mantissa_control : {"fixed", "dynamic"}
+        Whether engine "cublas" takes that many bits, or as many as it finds entries
+        need, up to so many.
+    special_values : bool
+        Whether engine "cublas" looks for NaN and Inf.
     """
 
     precision: Precision = "auto"
@@ -136,6 +209,14 @@ class Options:
     reproducible: bool = False
     check: Check = False
     workspace_bytes: int | None = None
+    scheme: MultiplicationScheme = "moduli"
+    num_slices: int = DEFAULT_SLICES
+    bits_per_slice: int = DEFAULT_BITS_PER_SLICE
+    pairs: PairSchedule = "triangular"
+    accumulate: Accumulate = "exact"
+    mantissa_bits: int | None = None
+    mantissa_control: MantissaControl = "fixed"
+    special_values: bool = True
 
     def __post_init__(self) -> None:
         """Check every field.
@@ -160,7 +241,7 @@ class Options:
                 _SMALLEST_WORKSPACE,
                 "4 MiB suffice for any product",
             )
-        for name in ("local", "reproducible"):
+        for name in ("local", "reproducible", "special_values"):
             if not isinstance(getattr(self, name), bool):
                 raise OperandTypeError(
                     refusal(
@@ -169,6 +250,90 @@ class Options:
                 )
         self._check_check()
         self._check_reproducible()
+        self._check_slices()
+        self._check_cublas()
+
+    @property
+    def slicing(self) -> Slicing:
+        """What scheme "slices" multiplies."""
+        return Slicing(
+            self.num_slices, self.bits_per_slice, self.pairs, self.accumulate
+        )
+
+    def _check_slices(self) -> None:
+        check_choice("scheme", self.scheme, MultiplicationScheme)
+        check_choice("accumulate", self.accumulate, Accumulate)
+        for name, least, most in (
+            ("num_slices", 1, MAX_SLICES),
+            ("bits_per_slice", MIN_BITS_PER_SLICE, MAX_BITS_PER_SLICE),
+        ):
+            remedy = f"{least} to {most}; the default is 8"
+            _check_integer(name, getattr(self, name), least, remedy, most)
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "pairs", _pairs(self.pairs))
+        if self.scheme == "moduli":
+            return
+        # Whatever names no slice is refused here.
+        _ = self.slicing
+        for name, usual, limit, remedy in (
+            (
+                "precision",
+                "auto",
+                'scheme="slices" is as precise as num_slices and pairs make it',
+                "leave precision out and choose num_slices",
+            ),
+            (
+                "scaling",
+                "norm",
+                'scheme="slices" scales by the largest entry of a line',
+                "leave scaling out",
+            ),
+            (
+                "check",
+                False,
+                "checksums are of residues",
+                'use scheme="moduli" with check',
+            ),
+        ):
+            value = getattr(self, name)
+            if value != usual:
+                raise OptionError(refusal(name, value, limit, remedy))
+        if self.engine in {"cublas", "native"}:
+            limit = f'engine="{self.engine}" does not multiply by scheme="slices"'
+            remedy = 'choose engine="auto", "cpu" or "cuda"'
+            raise OptionError(refusal("engine", self.engine, limit, remedy))
+
+    def _check_cublas(self) -> None:
+        check_choice("mantissa_control", self.mantissa_control, MantissaControl)
+        if self.mantissa_bits is not None:
+            remedy = f"1 to {MAX_MANTISSA_BITS}; None is min(8 num_slices, 55)"
+            bits = self.mantissa_bits
+            _check_integer("mantissa_bits", bits, 1, remedy, MAX_MANTISSA_BITS)
+        if self.engine != "cublas":
+            return
+        for name, bad, limit, remedy in (
+            (
+                "reproducible",
+                bool(self.reproducible),
+                'engine="cublas" has bits of its own, which a version may change',
+                'engine="auto" has the same bits everywhere',
+            ),
+            (
+                "check",
+                bool(self.check),
+                'engine="cublas" shows no integers to check',
+                'engine="cuda" has check',
+            ),
+            (
+                "precision",
+                isinstance(self.precision, float) or self.precision == "exact",
+                'engine="cublas" keeps bits of a mantissa, no tolerance',
+                "pass mantissa_bits, or another engine",
+            ),
+        ):
+            if bad:
+                value = getattr(self, name)
+                raise OptionError(refusal(name, value, limit, remedy))
 
     def _check_check(self) -> None:
         value = self.check
@@ -258,7 +423,7 @@ class Options:
             return _changed(self, **changes)
         except TypeError:
             # An option that cannot be hashed is none that can be used: say which.
-            return replace(self, **_given(changes))
+            return _replaced(self, _given(changes))
 
 
 def _given(changes: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +435,26 @@ def _given(changes: dict[str, Any]) -> dict[str, Any]:
 def _changed(options: Options, **changes: Any) -> Options:
     # Cached: checking every field anew would take as long as all else before a product.
     given = _given(changes)
-    return replace(options, **given) if given else options
+    return _replaced(options, given) if given else options
+
+
+def _replaced(options: Options, given: dict[str, Any]) -> Options:
+    """Return changed options; refuse changes that would change nothing."""
+    changed = replace(options, **given)
+    of_slices = changed.scheme == "slices"
+    for name in given:
+        if name == "num_slices" and changed.engine == "cublas":
+            continue
+        if name in SLICE_OPTIONS and not of_slices:
+            limit = 'is of scheme="slices"'
+            remedy = 'pass scheme="slices" with it'
+        elif name in _CUBLAS_OPTIONS and changed.engine != "cublas":
+            limit = 'is of engine="cublas"'
+            remedy = 'pass engine="cublas" with it'
+        else:
+            continue
+        raise OptionError(refusal(name, given[name], limit, remedy))
+    return changed
 
 
 @dataclass(frozen=True)
@@ -320,10 +504,33 @@ def _flag(name: str, text: str, allowed: str = "0 or 1") -> bool:
     raise OptionError(refusal(name, text, f"must be {allowed}", "unset it for 0"))
 
 
+_NUMBERS = {
+    "bits_per_slice",
+    "mantissa_bits",
+    "min_flops",
+    "num_slices",
+    "workspace_bytes",
+}
+
+
+def _pairs_from_text(name: str, text: str) -> PairSchedule:
+    try:
+        return tuple(
+            (int(i), int(j)) for i, j in (part.split("-") for part in text.split(","))
+        )
+    except ValueError:
+        limit = "must be all, triangular or pairs such as 0-0,0-1,1-0"
+        raise OptionError(
+            refusal(name, text, limit, "unset it for triangular")
+        ) from None
+
+
 def _option_from_text(field: str, name: str, text: str) -> Any:
-    if field in {"min_flops", "workspace_bytes"}:
+    if field in _NUMBERS:
         return _number(name, text)
-    if field in {"local", "reproducible"}:
+    if field == "pairs" and text not in {"all", "triangular"}:
+        return _pairs_from_text(name, text)
+    if field in {"local", "reproducible", "special_values"}:
         return _flag(name, text)
     if field == "check":
         return text if text == "recompute" else _flag(name, text, "0, 1 or recompute")

@@ -43,7 +43,7 @@ __all__ = [
     "to_host",
 ]
 
-Resolved = Literal["cpu", "cuda", "native"]
+Resolved = Literal["cpu", "cuda", "cublas", "native"]
 
 _forked = False
 

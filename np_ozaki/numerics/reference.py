@@ -131,7 +131,7 @@ def _table(matrix: Matrix) -> tuple[Vectors, int]:
     return rows, num_columns
 
 
-def _operands(a: Matrix, b: Matrix) -> tuple[Vectors, Vectors]:
+def operands(a: Matrix, b: Matrix) -> tuple[Vectors, Vectors]:
     """Return the rows of A and the columns of B, checked to fit each other."""
     a_table, inner = _table(a)
     b_table, num_columns = _table(b)
@@ -148,7 +148,7 @@ def _operands(a: Matrix, b: Matrix) -> tuple[Vectors, Vectors]:
     return a_table, [[row[j] for row in b_table] for j in range(num_columns)]
 
 
-def _finite(vectors: Vectors) -> Vectors:
+def finite(vectors: Vectors) -> Vectors:
     """Return the vectors with 0 in place of NaN and infinities.
 
     Results that meet a non-finite entry are overwritten at the end; all others must
@@ -157,7 +157,7 @@ def _finite(vectors: Vectors) -> Vectors:
     return [[x if math.isfinite(x) else 0.0 for x in vector] for vector in vectors]
 
 
-def _mantissa(x: float) -> tuple[int, int]:
+def mantissa(x: float) -> tuple[int, int]:
     """Return integers (f, e) with ``x == f * 2**e`` and ``abs(f) < 2**53``."""
     fraction, exponent = math.frexp(x)
     return int(math.ldexp(fraction, 53)), exponent - 53
@@ -165,7 +165,7 @@ def _mantissa(x: float) -> tuple[int, int]:
 
 def _ceil_scaled(x: float, exponent: int) -> int:
     """Return ceil(abs(x) * 2**exponent)."""
-    f, e = _mantissa(abs(x))
+    f, e = mantissa(abs(x))
     shift = e + exponent
     return f << shift if shift >= 0 else -(-f >> -shift)
 
@@ -278,7 +278,7 @@ def _accurate_exponents(
 
     a_bar, a_shifts = magnitudes(a_rows)
     b_bar, b_shifts = magnitudes(b_columns)
-    c_bar = [[_dot(x, y) for y in b_bar] for x in a_bar]
+    c_bar = [[dot(x, y) for y in b_bar] for x in a_bar]
     row_peaks = [max(row, default=0) for row in c_bar]
     column_peaks = [
         max((row[j] for row in c_bar), default=0) for j in range(len(b_bar))
@@ -289,7 +289,7 @@ def _accurate_exponents(
     )
 
 
-def _dot(x: Sequence[int], y: Sequence[int]) -> int:
+def dot(x: Sequence[int], y: Sequence[int]) -> int:
     return sum(map(operator.mul, x, y))
 
 
@@ -359,8 +359,8 @@ def scaling_exponents(
     """
     check_num_moduli(num_moduli)
     _check_scaling(scaling)
-    a_rows, b_columns = _operands(a, b)
-    return _exponents(_finite(a_rows), _finite(b_columns), num_moduli, scaling)
+    a_rows, b_columns = operands(a, b)
+    return _exponents(finite(a_rows), finite(b_columns), num_moduli, scaling)
 
 
 def _exponents(
@@ -401,7 +401,7 @@ def integers(
     rounding = _truncate if truncate else _round_half_even
     table = []
     for vector, exponent in zip(vectors, exponents, strict=True):
-        parts = map(_mantissa, map(float, vector))
+        parts = map(mantissa, map(float, vector))
         table.append([rounding(f, e + exponent) for f, e in parts])
     return table
 
@@ -450,7 +450,7 @@ def residue_gemm(
         (N, m, n) balanced residues of ``C'``.
     """
     return [
-        [[balanced_residue(_dot(x, y), p) for y in b_plane] for x in a_plane]
+        [[balanced_residue(dot(x, y), p) for y in b_plane] for x in a_plane]
         for p, a_plane, b_plane in zip(
             MODULI[: len(a_residues)], a_residues, b_residues, strict=True
         )
@@ -491,7 +491,7 @@ def reconstruct(
         row = []
         for j, column_exponent in enumerate(nu):
             parts = [plane[i][j] for plane in c_residues]
-            value = balanced_residue(_dot(weights, parts), product)
+            value = balanced_residue(dot(weights, parts), product)
             row.append(round_to_double(value, -(row_exponent + column_exponent)))
         result.append(row)
     return result
@@ -568,18 +568,18 @@ def matmul(
     """
     check_num_moduli(num_moduli)
     _check_scaling(scaling)
-    a_rows, b_columns = _operands(a, b)
-    a_finite, b_finite = _finite(a_rows), _finite(b_columns)
+    a_rows, b_columns = operands(a, b)
+    a_finite, b_finite = finite(a_rows), finite(b_columns)
     mu, nu = _exponents(a_finite, b_finite, num_moduli, scaling)
     truncate = scaling == "legacy"
     a_residues = residues(integers(a_finite, mu, truncate=truncate), num_moduli)
     b_residues = residues(integers(b_finite, nu, truncate=truncate), num_moduli)
     c = reconstruct(residue_gemm(a_residues, b_residues), mu, nu)
-    _insert_special_values(c, a_rows, b_columns)
+    insert_special_values(c, a_rows, b_columns)
     return c
 
 
-def _insert_special_values(
+def insert_special_values(
     c: list[list[float]], a_rows: Vectors, b_columns: Vectors
 ) -> None:
     """Overwrite the entries of C whose row or column is not finite."""
@@ -606,7 +606,7 @@ def _special_dot(x: Sequence[float], y: Sequence[float]) -> float:
 
 def _common_exponent(vectors: Vectors) -> tuple[IntegerVectors, int]:
     """Return integers F and one e with ``vectors == F * 2**e`` exactly."""
-    parts = [[_mantissa(x) for x in vector] for vector in vectors]
+    parts = [[mantissa(x) for x in vector] for vector in vectors]
     e = min((p[1] for vector in parts for p in vector if p[0]), default=0)
     # A zero has exponent -53, which may lie below e: it must not be shifted.
     return [[f << (x - e) if f else 0 for f, x in vector] for vector in parts], e
@@ -616,7 +616,7 @@ def _exact_integers(a_rows: Vectors, b_columns: Vectors) -> tuple[IntegerVectors
     """Return integers C and one e with ``A @ B == C * 2**e`` exactly."""
     a_integers, a_exponent = _common_exponent(a_rows)
     b_integers, b_exponent = _common_exponent(b_columns)
-    c = [[_dot(x, y) for y in b_integers] for x in a_integers]
+    c = [[dot(x, y) for y in b_integers] for x in a_integers]
     return c, a_exponent + b_exponent
 
 
@@ -641,8 +641,8 @@ def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
     ShapeError
         If the operands do not fit each other.
     """
-    a_rows, b_columns = _operands(a, b)
-    c, e = _exact_integers(_finite(a_rows), _finite(b_columns))
+    a_rows, b_columns = operands(a, b)
+    c, e = _exact_integers(finite(a_rows), finite(b_columns))
     return _rounded(c, e, a_rows, b_columns)
 
 
@@ -663,8 +663,8 @@ def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float
     low : list of list of float
         The exact sum minus `high`, rounded once; 0 where `high` is not finite.
     """
-    a_rows, b_columns = _operands(a, b)
-    c, e = _exact_integers(_finite(a_rows), _finite(b_columns))
+    a_rows, b_columns = operands(a, b)
+    c, e = _exact_integers(finite(a_rows), finite(b_columns))
     high = _rounded(c, e, a_rows, b_columns)
     low = [
         [_rest(value, e, h) for value, h in zip(*rows, strict=True)]
@@ -678,7 +678,7 @@ def _rounded(
 ) -> list[list[float]]:
     """Return ``c * 2**exponent`` as doubles, with the special values of A B."""
     result = [[round_to_double(value, exponent) for value in row] for row in c]
-    _insert_special_values(result, a_rows, b_columns)
+    insert_special_values(result, a_rows, b_columns)
     return result
 
 
@@ -686,7 +686,7 @@ def _rest(value: int, exponent: int, rounded: float) -> float:
     """Return ``value * 2**exponent - rounded`` as a double, 0 for an infinity."""
     if not math.isfinite(rounded):
         return 0.0
-    f, x = _mantissa(rounded)
+    f, x = mantissa(rounded)
     unit = min(exponent, x)
     return round_to_double((value << exponent - unit) - (f << x - unit), unit)
 
@@ -713,7 +713,7 @@ def exact_fractions(a: Matrix, b: Matrix) -> list[list[Fraction]]:
     ShapeError
         If the operands do not fit each other.
     """
-    a_rows, b_columns = _operands(a, b)
+    a_rows, b_columns = operands(a, b)
     for name, vectors in (("a", a_rows), ("b", b_columns)):
         special = [x for vector in vectors for x in vector if not math.isfinite(x)]
         if special:
