@@ -11,10 +11,10 @@ import functools
 import operator
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from np_ozaki.errors import (
     OperandTypeError,
@@ -51,10 +51,12 @@ __all__ = [
     "PairSchedule",
     "Precision",
     "Scaling",
+    "SchemeOptions",
     "Strategy",
     "check_choice",
     "config",
     "read_config",
+    "scheme_options",
 ]
 
 Precision = Literal["auto", "exact"] | int | float
@@ -86,6 +88,48 @@ _PRECISIONS = (
     "a float"
 )
 _SMALLEST_WORKSPACE = 4 << 20
+
+
+class SchemeOptions(TypedDict, total=False):
+    """Options of scheme "slices" and engine "cublas", as `Options` describes them.
+
+    They are keywords wherever a product's options are; None is as if left out.
+    """
+
+    scheme: MultiplicationScheme | None
+    num_slices: int | None
+    bits_per_slice: int | None
+    pairs: Literal["all", "triangular"] | Sequence[tuple[int, int]] | None
+    accumulate: Accumulate | None
+    mantissa_bits: int | None
+    mantissa_control: MantissaControl | None
+    special_values: bool | None
+
+
+def scheme_options(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of `SchemeOptions`; refuse others as Python itself does.
+
+    Parameters
+    ----------
+    function : str
+        Who was called.
+    given : mapping of str to object
+        The keywords that it has no names for.
+
+    Returns
+    -------
+    dict of str to object
+        For `Options.with_changes`.
+
+    Raises
+    ------
+    TypeError
+        A name is none of an option.
+    """
+    for name in given:
+        if name not in SchemeOptions.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return dict(given)
 
 
 def check_choice(name: str, value: object, kind: Any) -> None:
