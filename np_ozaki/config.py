@@ -55,6 +55,7 @@ __all__ = [
     "Strategy",
     "check_choice",
     "config",
+    "pairs_from_text",
     "read_config",
     "scheme_options",
 ]
@@ -557,7 +558,27 @@ _NUMBERS = {
 }
 
 
-def _pairs_from_text(name: str, text: str) -> PairSchedule:
+def pairs_from_text(name: str, text: str) -> PairSchedule:
+    """Return a schedule of pairs of slices.
+
+    Parameters
+    ----------
+    name : str
+        Of the variable or option, for the message.
+    text : str
+        "all", "triangular" or pairs, as in "0-0,0-1,1-0".
+
+    Returns
+    -------
+    "all", "triangular" or tuple of (i, j)
+
+    Raises
+    ------
+    OptionError
+        It is none of these.
+    """
+    if text in {"all", "triangular"}:
+        return cast(PairSchedule, text)
     try:
         return tuple(
             (int(i), int(j)) for i, j in (part.split("-") for part in text.split(","))
@@ -572,8 +593,8 @@ def _pairs_from_text(name: str, text: str) -> PairSchedule:
 def _option_from_text(field: str, name: str, text: str) -> Any:
     if field in _NUMBERS:
         return _number(name, text)
-    if field == "pairs" and text not in {"all", "triangular"}:
-        return _pairs_from_text(name, text)
+    if field == "pairs":
+        return pairs_from_text(name, text)
     if field in {"local", "reproducible", "special_values"}:
         return _flag(name, text)
     if field == "check":
