@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,9 @@ from np_ozaki.config import (
     Output,
     Precision,
     Scaling,
+    SchemeOptions,
     check_choice,
+    scheme_options,
 )
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
@@ -113,6 +115,7 @@ def matmul(
     check: Check | None = None,
     output: Output = "float64",
     return_info: bool | Literal["bound"] = False,
+    **more: Unpack[SchemeOptions],
 ) -> Any:
     """Return the matrix product of two arrays, with the contract's bits.
 
@@ -143,8 +146,10 @@ def matmul(
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale
         of the data and fails on some: for comparison only.
-    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
-        Who multiplies: "auto" is the GPU, else the CPU engine.
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, default "auto"
+        Who multiplies: "auto" is the GPU, else the CPU engine.  "cublas" is the
+        emulation that cuBLAS has itself, with bits of its own; what it does not
+        multiply goes where "auto" goes, and the info says why.
     workspace_bytes : int, optional
         Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
         products of this process on the CPU engine, where each thread takes up to 12 MB
@@ -164,6 +169,9 @@ def matmul(
         Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound
         of the error of every entry, on the host.
 
+    **more : object
+        Options of scheme "slices" and engine "cublas"; see Other Parameters.
+
     Returns
     -------
     result : (..., m, n) ndarray of float64, numpy.float64, OzArray or DoubleDouble
@@ -171,6 +179,27 @@ def matmul(
         is on a GPU.
     info : CallInfo
         Only with `return_info`.
+
+    Other Parameters
+    ----------------
+    scheme : {"moduli", "slices"}, default "moduli"
+        Ozaki scheme II, or scheme I: entries are cut to slices, pairs of which are
+        multiplied.  `precision` and `scaling` stay out then, and so does `check`.
+    num_slices : int, default 8
+        S, 1 to 16.
+    bits_per_slice : int, default 8
+        b, 2 to 8.
+    pairs : "triangular", "all" or sequence of (i, j), default "triangular"
+        Slices of the left and of the right operand that are multiplied, 0 being the
+        most significant one; "triangular" has those with i + j < S.
+    accumulate : {"exact", "float64"}, default "exact"
+        Whether what pairs give is added exactly and rounded once, or in float64.
+    mantissa_bits : int, default min(8 * num_slices, 55)
+        Bits of an entry that engine "cublas" keeps, up to 79.
+    mantissa_control : {"fixed", "dynamic"}, default "fixed"
+        Whether engine "cublas" takes so many, or as many as it finds needed up to that.
+    special_values : bool, default True
+        Whether engine "cublas" looks for NaN and Inf.
 
     Raises
     ------
@@ -200,7 +229,8 @@ def matmul(
     -----
     The result is a function of (a, b, precision, scaling) alone: engines, threads,
     tiles, memory limits and machines do not change a bit, except where 49 moduli are
-    too few and the info names a fallback: then it is as NumPy multiplies.
+    too few and the info names a fallback: then it is as NumPy multiplies; and except
+    for ``engine="cublas"``, whose bits are cuBLAS's own.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
     there and a number of moduli for `precision` nothing waits for it; "auto" waits for
@@ -220,6 +250,7 @@ def matmul(
         engine=engine,
         workspace_bytes=workspace_bytes,
         check=check,
+        **scheme_options("matmul", more),
     )
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
@@ -286,9 +317,14 @@ def _is_double(output: object, out: object, options: Options) -> bool:
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
-    if options.engine == "native":
-        limit = 'output="dd" has no native product'
-        raise OptionError(refusal("engine", "native", limit, "choose an engine"))
+    if options.engine in {"cublas", "native"}:
+        limit = f'output="dd" is no product of engine "{options.engine}"'
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", options.engine, limit, remedy))
+    if options.scheme == "slices" and options.accumulate == "float64":
+        limit = 'output="dd" is of exact sums'
+        remedy = 'pass accumulate="exact"'
+        raise OptionError(refusal("accumulate", "float64", limit, remedy))
     return True
 
 
@@ -301,11 +337,16 @@ def _is_bounded(return_info: object, options: Options) -> bool:
         raise OperandTypeError(
             refusal("return_info", return_info, limit, "True returns a CallInfo, too")
         )
-    _refuse_legacy(options)
+    _refuse_unbounded(options)
     return True
 
 
-def _refuse_legacy(options: Options) -> None:
+def _refuse_unbounded(options: Options) -> None:
+    """Refuse options of products whose error has no bound."""
+    if options.engine == "cublas":
+        limit = "cuBLAS promises no bound of its errors"
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", "cublas", limit, remedy))
     if options.scaling == "legacy" and options.engine != "native":
         limit = "its products may wrap, so that nothing bounds their error"
         raise OptionError(
@@ -321,6 +362,7 @@ def prepare(
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
     workspace_bytes: int | None = None,
+    **more: Unpack[SchemeOptions],
 ) -> OzArray:
     """Make now what products will ask of an operand alone, and keep it.
 
@@ -338,11 +380,14 @@ def prepare(
         Of those products.
     scaling : {"norm", "legacy"}, optional
         Likewise.
-    engine : {"auto", "cpu", "cuda", "native"}, optional
-        Likewise; "native" prepares nothing.
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, optional
+        Likewise; "native" and "cublas" prepare nothing.
     workspace_bytes : int, optional
         Memory that may be held by all that is kept: what was used longest ago goes
         first.
+
+    **more : object
+        Other options of products, as for `matmul`.
 
     Returns
     -------
@@ -373,6 +418,7 @@ def prepare(
         engine=engine,
         workspace_bytes=workspace_bytes,
         check=False,
+        **scheme_options("prepare", more),
     )
     check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
@@ -402,6 +448,7 @@ def error_bound(
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
     output: Output | None = None,
+    **more: Unpack[SchemeOptions],
 ) -> Any:
     """Return a guaranteed bound of the error of every entry of a product.
 
@@ -425,8 +472,12 @@ def error_bound(
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "cuda", "native"}, optional
         "native" bounds NumPy's own product; among the others it makes no difference.
+        "cublas" is refused: it promises no bound.
     output : {"float64", "dd"}, optional
         Of which product.
+
+    **more : object
+        Other options of products, as for `matmul`.
 
     Returns
     -------
@@ -439,7 +490,7 @@ def error_bound(
     ShapeError
         Operands, or `c`, do not fit.
     OptionError
-        An option is out of range, or the scaling is "legacy".
+        An option is out of range, the scaling is "legacy" or the engine "cublas".
     OperandTypeError
         An option is of the wrong type; `matmul` leaves operands of these dtypes to
         NumPy; or integers are above 2^53, which float64 rounds.
@@ -463,9 +514,13 @@ def error_bound(
     """
     # Nothing is checked, whatever the scope says.
     options = context.default_options().with_changes(
-        precision=precision, scaling=scaling, engine=engine, check=False
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        check=False,
+        **scheme_options("error_bound", more),
     )
-    _refuse_legacy(options)
+    _refuse_unbounded(options)
     x, y = _on_host(a), _on_host(b)
     _refuse_native(x, y, "error_bound")
     _refuse_long_integers(x, y, "error_bound")

@@ -61,7 +61,7 @@ class CallInfo:
     batch, m, n, k : int
         Size of the product.
     num_moduli : int or None
-        N of the contract; None for native and cuBLAS.
+        N of the contract; None for slices, native and cuBLAS.
     scaling : str or None
         Rule of the scaling exponents; None for native and cuBLAS.
     fallback : str or None
@@ -84,13 +84,15 @@ class CallInfo:
         Whether a product that failed its check was multiplied once more.
     left_out : int
         Matrices of the batch that were not the engine's.
+    bound : ndarray of float64 or None
+        With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
+    num_slices : int or None
+        S of scheme "slices"; None for others.
     mantissa_bits : int or None
         For engine "cublas": bits that entries kept, or with
         ``mantissa_control="dynamic"`` the most that they may have kept.  For operands
         on the host, which are waited for, it is then what cuBLAS says that it used;
         0 where it multiplied in FP64 instead.
-    bound : ndarray of float64 or None
-        With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
     """
 
     route: str
@@ -110,8 +112,9 @@ class CallInfo:
     checked: bool = False
     recomputed: bool = False
     left_out: int = 0
-    mantissa_bits: int | None = None
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    num_slices: int | None = None
+    mantissa_bits: int | None = None
 
     def __init__(
         self,
@@ -132,8 +135,9 @@ class CallInfo:
         checked: bool = False,
         recomputed: bool = False,
         left_out: int = 0,
-        mantissa_bits: int | None = None,
         bound: NDArray[np.float64] | None = None,
+        num_slices: int | None = None,
+        mantissa_bits: int | None = None,
     ) -> None:
         # By hand: each product makes one, and what a frozen dataclass would do, a call
         # for each field, takes five times as long.
@@ -155,8 +159,9 @@ class CallInfo:
             checked=checked,
             recomputed=recomputed,
             left_out=left_out,
-            mantissa_bits=mantissa_bits,
             bound=bound,
+            num_slices=num_slices,
+            mantissa_bits=mantissa_bits,
         )
 
     @property
