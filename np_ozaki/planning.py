@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import SupportsIndex
+from typing import SupportsIndex, Unpack
 
 from np_ozaki import context
 from np_ozaki.config import (
@@ -15,14 +15,18 @@ from np_ozaki.config import (
     Output,
     Precision,
     Scaling,
+    SchemeOptions,
     check_choice,
+    scheme_options,
 )
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.cublas import CublasRefusal, Settings
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
 from np_ozaki.gemm import engine_of, min_flops, native_reason, too_small
 from np_ozaki.numerics import budget
 from np_ozaki.precision import goal
+from np_ozaki.stats import CUBLAS_FALLBACK
 from np_ozaki.tiling import flops
 
 __all__ = ["Plan", "plan"]
@@ -35,7 +39,7 @@ class Plan:
     Attributes
     ----------
     engine : str
-        Who multiplies: "cpu", "cuda" or "native".
+        Who multiplies: "cpu", "cuda", "cublas" or "native".
     batch, m, n, k : int
         Size.
     scope : str
@@ -59,6 +63,10 @@ class Plan:
         Tiles that it is cut to.
     workspace_bytes : int or None
         Largest workspace in use at a time, for operands on the host.
+    mantissa_bits : int or None
+        For engine "cublas": bits that an entry keeps, or may keep.
+    fallback : str or None
+        Why engine "cublas", which was asked for, leaves such a product to another.
     """
 
     engine: str
@@ -74,6 +82,8 @@ class Plan:
     num_gemms: int | None = None
     tiles: int | None = None
     workspace_bytes: int | None = None
+    mantissa_bits: int | None = None
+    fallback: str | None = None
 
     @property
     def flops(self) -> int:
@@ -92,6 +102,8 @@ class Plan:
         if self.num_moduli is not None:
             lines.append(f"moduli     {self.num_moduli}, scaling {self.scaling}")
             lines.append(f"accuracy   {self.bits:.1f} bits an entry")
+        elif self.mantissa_bits is not None:
+            lines.append(f"mantissa   {self.mantissa_bits} bits")
         elif self.engine != "native":
             lines.append("moduli     as many as the entries take to be exact")
         if self.relative_error is not None:
@@ -99,13 +111,16 @@ class Plan:
                 f", off by at most {self.relative_error:.1e} of row's norm times "
                 "column's, and one rounding"
             )
-        if self.gemm_operations is not None and self.workspace_bytes is not None:
+        if self.fallback is not None:
+            lines.append(f"because    {self.fallback}")
+        if self.gemm_operations is not None:
             kind = "INT8" if self.engine == "cuda" else "FP64"
             lines.append(
                 f"products   {self.num_gemms} in {kind}, "
                 f"{self.gemm_operations / 1e9:.3g} G operations "
                 f"(one conventional: {self.flops / 1e9:.3g})"
             )
+        if self.workspace_bytes is not None:
             megabytes = self.workspace_bytes / 1e6
             lines.append(f"workspace  {megabytes:.3g} MB in {self.tiles} tiles")
         lines.append(f"a scope    {self.scope}")
@@ -124,6 +139,7 @@ def plan(
     workspace_bytes: int | None = None,
     check: Check | None = None,
     output: Output = "float64",
+    **more: Unpack[SchemeOptions],
 ) -> Plan:
     """Return what a product of (m, k) and (k, n) matrices would take.
 
@@ -139,6 +155,9 @@ def plan(
         So many products.
     precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
+
+    **more : object
+        Other options of products, as for `matmul`.
 
     Returns
     -------
@@ -176,12 +195,22 @@ def plan(
         engine=engine,
         workspace_bytes=workspace_bytes,
         check=check,
+        **scheme_options("plan", more),
     )
+    if options.engine == "cublas" and output == "dd":
+        limit = 'output="dd" is no product of engine "cublas"'
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", "cublas", limit, remedy))
     scope = _scope(options, rows, columns, inner)
     result = Plan("native", *size, scope)
     if native_reason(options) or too_small(options, rows, columns, inner):
         return result
-    result = replace(result, engine=choice.resolve(options), scaling=options.scaling)
+    if options.engine == "cublas":
+        result = _by_cublas(result, size, options)
+        if result.fallback is None:
+            return result
+    engine_name = engine_of(options).name
+    result = replace(result, engine=engine_name, scaling=options.scaling)
     if options.precision == "exact":
         return result
     certified = not isinstance(options.precision, Integral)
@@ -206,6 +235,27 @@ def plan(
         num_gemms=cut.num_gemms,
         tiles=cut.tiles,
         workspace_bytes=cut.workspace_bytes,
+    )
+
+
+def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) -> Plan:
+    """Return what cuBLAS would take, or the reason why it does not multiply."""
+    reason = choice.cublas_unavailable()
+    if reason is not None:
+        return replace(result, fallback=f"{CUBLAS_FALLBACK}{reason}")
+    settings = Settings.of(options)
+    try:
+        tiles = choice.cublas_engine().cut(
+            size, settings, workspace_bytes=options.workspace_bytes
+        )
+    except CublasRefusal as error:
+        return replace(result, fallback=f"{CUBLAS_FALLBACK}{error}")
+    return replace(
+        result,
+        engine="cublas",
+        tiles=tiles.calls(*size[:3]),
+        workspace_bytes=tiles.workspace_bytes,
+        mantissa_bits=settings.mantissa_bits,
     )
 
 

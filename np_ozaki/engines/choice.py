@@ -385,8 +385,8 @@ def resolve(options: Options) -> Resolved:
     """
     engine = options.engine
     if engine == "cublas" and cublas_unavailable() is None:
-        return "cublas"
-    if engine in {"auto", "cublas"}:
+        return engine
+    if engine == "auto" or engine == "cublas":
         return "cuda" if cuda_unavailable() is None else "cpu"
     if engine == "cuda":
         cuda_engine()

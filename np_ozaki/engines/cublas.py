@@ -291,7 +291,7 @@ class CublasEngine:
         # Shared memory of a pool: it waits there for the next product on this stream.
         workspace = device.empty((tiles.emulation_bytes,), np.uint8)
         place = device.pointer(workspace), tiles.emulation_bytes
-        calls = len(ranges(batch, tiles.batch)) * len(rows) * len(columns)
+        calls = tiles.calls(batch, m, n)
         bits = None
         if host and settings.dynamic:
             bits = device.own(np.full((calls, tiles.batch), _NOT_EMULATED, np.int32))

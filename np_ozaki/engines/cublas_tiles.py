@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 __all__ = ["CublasTiles", "choose_cublas_tiles", "emulation_bytes", "num_slices"]
@@ -80,6 +81,11 @@ class CublasTiles:
     n: int
     emulation_bytes: int = 0
     workspace_bytes: int = 0
+
+    def calls(self, batch: int, m: int, n: int) -> int:
+        """Return the number of tiles of a whole product."""
+        parts = ((batch, self.batch), (m, self.m), (n, self.n))
+        return math.prod(-(-whole // max(1, part)) for whole, part in parts)
 
 
 @functools.lru_cache(maxsize=1024)
