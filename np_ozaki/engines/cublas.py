@@ -60,6 +60,13 @@ class Settings:
     dynamic: bool
     special_values: bool
 
+    def __str__(self) -> str:
+        """Return it in a few words."""
+        most = "at most " if self.dynamic else ""
+        rest = "" if self.special_values else ", no NaN or Inf"
+        when = "" if self.eager else ", where that is faster"
+        return f"engine cublas, {most}{self.mantissa_bits} bits{rest}{when}"
+
     @classmethod
     def of(cls, options: Options) -> Settings:
         """Return what options mean.
