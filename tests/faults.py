@@ -753,9 +753,9 @@ FAULTS = {
         "_TERMS = {1: 1, 7: 1}",
     ),
     "cuda special values: of the wrong row": (
-        "_kernels/reconstruct.cu",
-        "special_value(a, b, of_a, i, of_b, j, bits, flags)",
-        "special_value(a, b, of_a, 0, of_b, j, bits, flags)",
+        "_kernels/results.cuh",
+        "special_value(a, b, batch_a, row, batch_b, column, bits, flags)",
+        "special_value(a, b, batch_a, 0, batch_b, column, bits, flags)",
     ),
     "cuda special values: flags of the first matrix": (
         "_kernels/reconstruct.cu",
@@ -773,7 +773,7 @@ FAULTS = {
         "*special = special_of(bits)",
     ),
     "cuda exceptions: overflow not told": (
-        "_kernels/reconstruct.cu",
+        "_kernels/results.cuh",
         "atomicOr(flags, OVERFLOW_FLAG)",
         "0",
     ),
