@@ -11,10 +11,10 @@ import functools
 import operator
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from np_ozaki.errors import (
     OperandTypeError,
@@ -51,10 +51,13 @@ __all__ = [
     "PairSchedule",
     "Precision",
     "Scaling",
+    "SchemeOptions",
     "Strategy",
     "check_choice",
     "config",
+    "pairs_from_text",
     "read_config",
+    "scheme_options",
 ]
 
 Precision = Literal["auto", "exact"] | int | float
@@ -86,6 +89,48 @@ _PRECISIONS = (
     "a float"
 )
 _SMALLEST_WORKSPACE = 4 << 20
+
+
+class SchemeOptions(TypedDict, total=False):
+    """Options of scheme "slices" and engine "cublas", as `Options` describes them.
+
+    They are keywords wherever a product's options are; None is as if left out.
+    """
+
+    scheme: MultiplicationScheme | None
+    num_slices: int | None
+    bits_per_slice: int | None
+    pairs: Literal["all", "triangular"] | Sequence[tuple[int, int]] | None
+    accumulate: Accumulate | None
+    mantissa_bits: int | None
+    mantissa_control: MantissaControl | None
+    special_values: bool | None
+
+
+def scheme_options(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of `SchemeOptions`; refuse others as Python itself does.
+
+    Parameters
+    ----------
+    function : str
+        Who was called.
+    given : mapping of str to object
+        The keywords that it has no names for.
+
+    Returns
+    -------
+    dict of str to object
+        For `Options.with_changes`.
+
+    Raises
+    ------
+    TypeError
+        A name is none of an option.
+    """
+    for name in given:
+        if name not in SchemeOptions.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return dict(given)
 
 
 def check_choice(name: str, value: object, kind: Any) -> None:
@@ -513,7 +558,27 @@ _NUMBERS = {
 }
 
 
-def _pairs_from_text(name: str, text: str) -> PairSchedule:
+def pairs_from_text(name: str, text: str) -> PairSchedule:
+    """Return a schedule of pairs of slices.
+
+    Parameters
+    ----------
+    name : str
+        Of the variable or option, for the message.
+    text : str
+        "all", "triangular" or pairs, as in "0-0,0-1,1-0".
+
+    Returns
+    -------
+    "all", "triangular" or tuple of (i, j)
+
+    Raises
+    ------
+    OptionError
+        It is none of these.
+    """
+    if text in {"all", "triangular"}:
+        return cast(PairSchedule, text)
     try:
         return tuple(
             (int(i), int(j)) for i, j in (part.split("-") for part in text.split(","))
@@ -528,8 +593,8 @@ def _pairs_from_text(name: str, text: str) -> PairSchedule:
 def _option_from_text(field: str, name: str, text: str) -> Any:
     if field in _NUMBERS:
         return _number(name, text)
-    if field == "pairs" and text not in {"all", "triangular"}:
-        return _pairs_from_text(name, text)
+    if field == "pairs":
+        return pairs_from_text(name, text)
     if field in {"local", "reproducible", "special_values"}:
         return _flag(name, text)
     if field == "check":

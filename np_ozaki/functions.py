@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,9 @@ from np_ozaki.config import (
     Output,
     Precision,
     Scaling,
+    SchemeOptions,
     check_choice,
+    scheme_options,
 )
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
@@ -113,6 +115,7 @@ def matmul(
     check: Check | None = None,
     output: Output = "float64",
     return_info: bool | Literal["bound"] = False,
+    **more: Unpack[SchemeOptions],
 ) -> Any:
     """Return the matrix product of two arrays, with the contract's bits.
 
@@ -143,7 +146,7 @@ def matmul(
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale
         of the data and fails on some: for comparison only.
-    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, default "auto"
         Who multiplies: "auto" is the GPU, else the CPU engine.
     workspace_bytes : int, optional
         Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
@@ -164,6 +167,9 @@ def matmul(
         Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound
         of the error of every entry, on the host.
 
+    **more : object
+        Options of scheme "slices" and engine "cublas"; see Other Parameters.
+
     Returns
     -------
     result : (..., m, n) ndarray of float64, numpy.float64, OzArray or DoubleDouble
@@ -171,6 +177,27 @@ def matmul(
         is on a GPU.
     info : CallInfo
         Only with `return_info`.
+
+    Other Parameters
+    ----------------
+    scheme : {"moduli", "slices"}, default "moduli"
+        Ozaki scheme II, or scheme I: entries are cut to slices, pairs of which are
+        multiplied.  `precision` and `scaling` stay out then, and so does `check`.
+    num_slices : int, default 8
+        S, 1 to 16.
+    bits_per_slice : int, default 8
+        b, 2 to 8.
+    pairs : "triangular", "all" or sequence of (i, j), default "triangular"
+        Slices of the left and of the right operand that are multiplied, 0 being the
+        most significant one; "triangular" has those with i + j < S.
+    accumulate : {"exact", "float64"}, default "exact"
+        Whether what pairs give is added exactly and rounded once, or in float64.
+    mantissa_bits : int, default min(8 * num_slices, 55)
+        Bits of an entry that engine "cublas" keeps, up to 79.
+    mantissa_control : {"fixed", "dynamic"}, default "fixed"
+        Whether engine "cublas" takes so many, or as many as it finds needed up to that.
+    special_values : bool, default True
+        Whether engine "cublas" looks for NaN and Inf.
 
     Raises
     ------
@@ -220,6 +247,7 @@ def matmul(
         engine=engine,
         workspace_bytes=workspace_bytes,
         check=check,
+        **scheme_options("matmul", more),
     )
     double = _is_double(output, out, options)
     bounded = _is_bounded(return_info, options)
@@ -286,9 +314,14 @@ def _is_double(output: object, out: object, options: Options) -> bool:
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
-    if options.engine == "native":
-        limit = 'output="dd" has no native product'
-        raise OptionError(refusal("engine", "native", limit, "choose an engine"))
+    if options.engine in {"cublas", "native"}:
+        limit = f'output="dd" is no product of engine "{options.engine}"'
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", options.engine, limit, remedy))
+    if options.scheme == "slices" and options.accumulate == "float64":
+        limit = 'output="dd" is of exact sums'
+        remedy = 'pass accumulate="exact"'
+        raise OptionError(refusal("accumulate", "float64", limit, remedy))
     return True
 
 
@@ -321,6 +354,7 @@ def prepare(
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
     workspace_bytes: int | None = None,
+    **more: Unpack[SchemeOptions],
 ) -> OzArray:
     """Make now what products will ask of an operand alone, and keep it.
 
@@ -338,11 +372,14 @@ def prepare(
         Of those products.
     scaling : {"norm", "legacy"}, optional
         Likewise.
-    engine : {"auto", "cpu", "cuda", "native"}, optional
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, optional
         Likewise; "native" prepares nothing.
     workspace_bytes : int, optional
         Memory that may be held by all that is kept: what was used longest ago goes
         first.
+
+    **more : object
+        Other options of products, as for `matmul`.
 
     Returns
     -------
@@ -373,6 +410,7 @@ def prepare(
         engine=engine,
         workspace_bytes=workspace_bytes,
         check=False,
+        **scheme_options("prepare", more),
     )
     check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
@@ -402,6 +440,7 @@ def error_bound(
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
     output: Output | None = None,
+    **more: Unpack[SchemeOptions],
 ) -> Any:
     """Return a guaranteed bound of the error of every entry of a product.
 
@@ -423,10 +462,13 @@ def error_bound(
         what they promise, with |A||B| bounded by norms.
     scaling : {"norm", "accurate"}, optional
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "cuda", "native"}, optional
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, optional
         "native" bounds NumPy's own product; among the others it makes no difference.
     output : {"float64", "dd"}, optional
         Of which product.
+
+    **more : object
+        Other options of products, as for `matmul`.
 
     Returns
     -------
@@ -463,7 +505,11 @@ def error_bound(
     """
     # Nothing is checked, whatever the scope says.
     options = context.default_options().with_changes(
-        precision=precision, scaling=scaling, engine=engine, check=False
+        precision=precision,
+        scaling=scaling,
+        engine=engine,
+        check=False,
+        **scheme_options("error_bound", more),
     )
     _refuse_legacy(options)
     x, y = _on_host(a), _on_host(b)

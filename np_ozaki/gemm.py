@@ -253,6 +253,7 @@ def product(
         tiles=outcome.tiles,
         checked=bool(options.check),
         recomputed=served.recomputed,
+        num_slices=options.num_slices if options.scheme == "slices" else None,
     )
     if served.left_out:
         return _count_left_out(info, served, counted=counted), outcome

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
 from np_ozaki import context, hooks
 from np_ozaki.config import (
@@ -18,8 +18,10 @@ from np_ozaki.config import (
     Options,
     Precision,
     Scaling,
+    SchemeOptions,
     Strategy,
     config,
+    scheme_options,
 )
 from np_ozaki.engines import choice
 from np_ozaki.errors import (
@@ -261,9 +263,9 @@ class enabled(_Scope):
         |A||B|.  An int: number of moduli, 2 to 49.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "cuda", "native"}, default "auto"
-        Who multiplies: "auto" is the GPU, else the CPU engine; "native" leaves
-        everything to NumPy.
+    engine : {"auto", "cpu", "cuda", "cublas", "native"}, default "auto"
+        Who multiplies: "auto" is the GPU, else the CPU engine; "cublas" cuBLAS's own
+        emulation; "native" leaves everything to NumPy.
     strategy : {"always", "performant"}, default "always"
         "performant" routes only what is predicted to be faster than native.
     min_flops : int, optional
@@ -284,6 +286,30 @@ class enabled(_Scope):
         Memory for workspaces; by default 1 GiB for all running products of this
         process on the CPU engine, and a quarter of the device's memory for each
         product on a GPU.
+
+    **more : object
+        Options of scheme "slices" and engine "cublas"; see Other Parameters.
+
+    Other Parameters
+    ----------------
+    scheme : {"moduli", "slices"}, default "moduli"
+        Ozaki scheme II, or scheme I: entries are cut to slices, pairs of which are
+        multiplied.  `precision` and `scaling` stay out then, and so does `check`.
+    num_slices : int, default 8
+        S, 1 to 16.
+    bits_per_slice : int, default 8
+        b, 2 to 8.
+    pairs : "triangular", "all" or sequence of (i, j), default "triangular"
+        Slices of the left and of the right operand that are multiplied, 0 being the
+        most significant one; "triangular" has those with i + j < S.
+    accumulate : {"exact", "float64"}, default "exact"
+        Whether what pairs give is added exactly and rounded once, or in float64.
+    mantissa_bits : int, default min(8 * num_slices, 55)
+        Bits of an entry that engine "cublas" keeps, up to 79.
+    mantissa_control : {"fixed", "dynamic"}, default "fixed"
+        Whether engine "cublas" takes so many, or as many as it finds needed up to that.
+    special_values : bool, default True
+        Whether engine "cublas" looks for NaN and Inf.
 
     Raises
     ------
@@ -339,6 +365,7 @@ class enabled(_Scope):
         reproducible: bool | None = None,
         check: Check | None = None,
         workspace_bytes: int | None = None,
+        **more: Unpack[SchemeOptions],
     ) -> None:
         if function is not None:
             raise OperandTypeError(
@@ -359,6 +386,7 @@ class enabled(_Scope):
             reproducible=reproducible,
             check=check,
             workspace_bytes=workspace_bytes,
+            **scheme_options("enabled", more),
         )
         super().__init__(options, options.local)
 

@@ -38,7 +38,7 @@ class CallInfo:
     batch, m, n, k : int
         Size of the product.
     num_moduli : int or None
-        N of the contract; None for native.
+        N of the contract; None for slices and for native.
     scaling : str or None
         Rule of the scaling exponents; None for native.
     fallback : str or None
@@ -62,6 +62,8 @@ class CallInfo:
         Matrices of the batch that were not the engine's.
     bound : ndarray of float64 or None
         With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
+    num_slices : int or None
+        S of scheme "slices"; None for others.
     """
 
     route: str
@@ -82,6 +84,7 @@ class CallInfo:
     recomputed: bool = False
     left_out: int = 0
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
+    num_slices: int | None = None
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class CallInfo:
         recomputed: bool = False,
         left_out: int = 0,
         bound: NDArray[np.float64] | None = None,
+        num_slices: int | None = None,
     ) -> None:
         # By hand: each product makes one, and what a frozen dataclass would do, a call
         # for each field, takes five times as long.
@@ -125,6 +129,7 @@ class CallInfo:
             recomputed=recomputed,
             left_out=left_out,
             bound=bound,
+            num_slices=num_slices,
         )
 
     @property

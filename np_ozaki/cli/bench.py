@@ -8,7 +8,8 @@ import math
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 from np_ozaki.cli import chart
 from np_ozaki.cli.contest import LEAST_SECONDS, LOADED_SECONDS, Contest
@@ -20,9 +21,16 @@ from np_ozaki.cli.places import Place, default_engine, open_place
 from np_ozaki.cli.sampler import Sampler
 from np_ozaki.cli.scoreboard import footer, header, problems, table
 from np_ozaki.cli.table import as_json
-from np_ozaki.config import EngineName, Precision, config
+from np_ozaki.config import (
+    Accumulate,
+    EngineName,
+    MultiplicationScheme,
+    Precision,
+    config,
+)
 from np_ozaki.errors import OzakiError
 from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
+from np_ozaki.numerics.slicing import MAX_SLICES, Slicing
 
 __all__ = ["INTERRUPTED", "add_parser"]
 
@@ -79,6 +87,29 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         default=_MODULI,
         metavar="MODULI",
         help="precisions of np_ozaki, with commas between (14,15,auto)",
+    )
+    parser.add_argument(
+        "--scheme",
+        type=_schemes,
+        default=("moduli",),
+        metavar="SCHEMES",
+        help="moduli, slices or both, with a comma between (moduli)",
+    )
+    parser.add_argument(
+        "--slices",
+        type=_slices,
+        default=(Slicing(),),
+        metavar="SLICES",
+        help="with scheme slices: S, or S:all for all pairs instead of those with "
+        "i + j < S, with commas between (8)",
+    )
+    parser.add_argument(
+        "--bits-per-slice", type=int, metavar="BITS", help="of a slice, 2 to 8 (8)"
+    )
+    parser.add_argument(
+        "--accumulate",
+        choices=get_args(Accumulate),
+        help="how products of slices are added (exact)",
     )
     parser.add_argument(
         "--dtype", type=_dtype, default="float64", help="of the matrices: float64"
@@ -167,6 +198,30 @@ def _moduli(text: str) -> tuple[Precision, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _schemes(text: str) -> tuple[str, ...]:
+    allowed = get_args(MultiplicationScheme)
+    items = _items(text)
+    for item in items:
+        if item not in allowed:
+            raise _refuse(item, f"must be one of {', '.join(allowed)}", "choose some")
+    return tuple(scheme for scheme in allowed if scheme in items)
+
+
+def _slices(text: str) -> tuple[Slicing, ...]:
+    found = []
+    for item in _items(text):
+        number, _, pairs = item.partition(":")
+        try:
+            if pairs not in {"", "all", "triangular"}:
+                raise ValueError
+            schedule: Any = pairs or "triangular"
+            found.append(Slicing(int(number), pairs=schedule))
+        except ValueError:
+            limit = f"must be 1 to {MAX_SLICES}, with :all or without"
+            raise _refuse(item, limit, "give some, as in 7,8,8:all") from None
+    return tuple(dict.fromkeys(found))
+
+
 def _engines(text: str) -> tuple[EngineName, ...]:
     items = _items(text)
     for item in items:
@@ -211,6 +266,7 @@ def _command(arguments: argparse.Namespace) -> int:
             chart.check(arguments.plot)
         plot_path = writable(parser, arguments.plot, "--plot")
         json_path = writable(parser, arguments.json)
+        slicings = _slicings(arguments)
         engines = arguments.engines or (default_engine(),)
         places += [open_place(engine) for engine in engines]
     except OzakiError as error:
@@ -220,7 +276,12 @@ def _command(arguments: argparse.Namespace) -> int:
     sizes = arguments.sizes or tuple(Size(n, n, n) for n in default)
     contests = [
         Contest(
-            size, places, arguments.moduli, load=arguments.load, syrk=arguments.syrk
+            size,
+            places,
+            arguments.moduli if "moduli" in arguments.scheme else (),
+            slicings=slicings,
+            load=arguments.load,
+            syrk=arguments.syrk,
         )
         for size in sizes
     ]
@@ -256,6 +317,24 @@ def _command(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
+def _slicings(arguments: argparse.Namespace) -> list[Slicing]:
+    """Return the slices that take part.
+
+    Raises
+    ------
+    OptionError
+        Bits are out of range.
+    """
+    if "slices" not in arguments.scheme:
+        return []
+    changes = {
+        "bits_per_slice": arguments.bits_per_slice,
+        "accumulate": arguments.accumulate,
+    }
+    given = {name: value for name, value in changes.items() if value is not None}
+    return [replace(slicing, **given) for slicing in arguments.slices]
+
+
 def _new_report(
     arguments: argparse.Namespace, places: Sequence[Place], sizes: Sequence[Size]
 ) -> dict[str, Any]:
@@ -264,6 +343,8 @@ def _new_report(
         "command": {
             "sizes": [str(size) for size in sizes],
             "moduli": list(arguments.moduli),
+            "scheme": list(arguments.scheme),
+            "slices": [str(slicing) for slicing in _slicings(arguments)],
             "engines": [place.engine for place in places],
             "dtype": arguments.dtype,
             "repeats": arguments.repeats,

@@ -12,16 +12,17 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from np_ozaki.cli.operands import Operands, Size
+from np_ozaki.cli.operands import Operands, Size, product_options
 from np_ozaki.cli.places import Place, host_free_bytes
 from np_ozaki.cli.sampler import GpuUse, Sampler
 from np_ozaki.config import Precision
 from np_ozaki.functions import matmul
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
@@ -59,6 +60,8 @@ class Runner:
         One of the place's; None for np_ozaki.
     precision : "auto", int or None
         Of np_ozaki.
+    slicing : Slicing or None
+        Of np_ozaki, instead of moduli.
     symmetric : bool
         Whether it multiplies A by its transpose instead of B.
     state : str
@@ -85,6 +88,7 @@ class Runner:
     place: Place
     way: str | None = None
     precision: Precision | None = None
+    slicing: Slicing | None = None
     symmetric: bool = False
     state: str = "waiting"
     reason: str | None = None
@@ -145,6 +149,8 @@ class Contest:
         Where.
     moduli : sequence of "auto" or int
         Precisions of np_ozaki.
+    slicings : sequence of Slicing, optional
+        Slices that it multiplies, too.
     load : float, optional
         Seconds that each multiplies right before its repeats; 0 to take turns.
     syrk : bool, optional
@@ -157,6 +163,7 @@ class Contest:
         places: Sequence[Place],
         moduli: Sequence[Precision],
         *,
+        slicings: Sequence[Slicing] = (),
         load: float = 0.0,
         syrk: bool = False,
     ) -> None:
@@ -164,7 +171,7 @@ class Contest:
         self.places = places
         self.load = load
         self.runners = [
-            runner for place in places for runner in _runners(place, moduli)
+            runner for place in places for runner in _runners(place, moduli, slicings)
         ]
         if syrk:
             for place in places:
@@ -256,13 +263,14 @@ class Contest:
         if runner.way is not None:
             return self._inspect_other(runner, out)
         info = runner.info
-        if info is None or info.num_moduli is None or info.engine != place.engine:
+        scheme = runner.slicing or (info.num_moduli if info else None)
+        if info is None or scheme is None or info.engine != place.engine:
             return _not_ours(runner)
         try:
-            operands.check_sampled(sampled, info.num_moduli)
+            operands.check_sampled(sampled, scheme)
             if operands.small and place.engine != "cpu":
                 whole = place.rows(out, range(self.size.m))
-                operands.check_whole(whole, info.num_moduli)
+                operands.check_whole(whole, scheme)
         except AssertionError as error:
             return "wrong", f"not the contract's bits: {error}"
         return None
@@ -424,6 +432,7 @@ class Contest:
             "precision": runner.precision,
             "symmetric": runner.symmetric,
             "num_moduli": info.num_moduli if info else None,
+            "slicing": asdict(runner.slicing) if runner.slicing else None,
             "state": runner.state,
             "reason": runner.reason,
             "known_before": runner.way in runner.place.missing,
@@ -458,16 +467,25 @@ class Contest:
         return None
 
 
-def _runners(place: Place, moduli: Sequence[Precision]) -> list[Runner]:
+def _runners(
+    place: Place, moduli: Sequence[Precision], slicings: Sequence[Slicing]
+) -> list[Runner]:
     """Return who multiplies in a place, and who cannot."""
     found = [Runner(way, place, way) for way in place.ways]
     for way, reason in place.missing.items():
         found.append(Runner(way, place, way))
         found[-1].leave("unavailable", reason)
-    return found + [
-        Runner(f"{place.engine} {precision}", place, precision=precision)
-        for precision in moduli
-    ]
+    return (
+        found
+        + [
+            Runner(f"{place.engine} {precision}", place, precision=precision)
+            for precision in moduli
+        ]
+        + [
+            Runner(f"{place.engine} {slicing}", place, slicing=slicing)
+            for slicing in slicings
+        ]
+    )
 
 
 def _symmetric_runners(
@@ -490,9 +508,8 @@ def _ours(runner: Runner, a: Any, b: Any, out: Any) -> Callable[..., Any]:
         a,
         b,
         out,
-        precision=runner.precision,
         engine=runner.place.engine,
-        scaling="norm",
+        **product_options(runner.slicing or runner.precision),
     )
 
 

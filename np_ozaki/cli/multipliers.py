@@ -12,6 +12,7 @@ from np_ozaki.config import Options
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
+from np_ozaki.numerics.slicing import chosen_pairs
 from np_ozaki.scope import disabled
 from np_ozaki.stats import CallInfo
 
@@ -46,6 +47,15 @@ class Ours:
         """The contract is a promise; "legacy" is kept to show what fails."""
         return self._options.scaling != "legacy"
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether each pair of slices has its mirror image; with moduli always."""
+        if self._options.scheme == "moduli":
+            return True
+        slicing = self._options.slicing
+        pairs = set(chosen_pairs(slicing.pairs, slicing.num_slices))
+        return all((j, i) in pairs for i, j in pairs)
+
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
         """Return the product, the engine's name and the number of moduli."""
         with np.errstate(all="ignore"):
@@ -58,9 +68,7 @@ class Ours:
 
     def bound(self, case: Case, sample: Sample, c: Array) -> Array | None:
         """Return the bound that belongs to the last product, of `case`."""
-        if self._call is None or self._call.num_moduli is None:
-            return None
-        if not self.binding:
+        if self._call is None or not self.binding:
             return None
         computed = c[np.ix_(sample.rows, sample.columns)]
         if not computed.size:
@@ -99,6 +107,11 @@ class Native:
     def binding(self) -> bool:
         """It is here for comparison."""
         return False
+
+    @property
+    def symmetric(self) -> bool:
+        """BLAS has a routine for it."""
+        return True
 
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
         """Return the product, the engine's name and None."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.cli.exact import Vectors, exact_entry
+from np_ozaki.config import Precision
 from np_ozaki.engines.parallel import available_threads
 from np_ozaki.functions import matmul
 from np_ozaki.numerics import reference
+from np_ozaki.numerics.slice_reference import matmul_by_slices
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.testing import assert_same_bits
 
-__all__ = ["PHI", "SEED", "Operands", "Size"]
+__all__ = ["PHI", "SEED", "Operands", "Size", "product_options"]
 
 Array = NDArray[np.float64]
 
@@ -95,8 +99,8 @@ class Operands:
             for i in range(len(self.rows))
             for j in range(len(self.columns))
         ]
-        self._by_contract: dict[int, Array] = {}
-        self._by_cpu: dict[int, Array] = {}
+        self._by_contract: dict[int | Slicing, Array] = {}
+        self._by_cpu: dict[int | Slicing, Array] = {}
 
     @property
     def entries(self) -> int:
@@ -134,46 +138,65 @@ class Operands:
         pairs = zip(self._exact, sampled.flat, strict=True)
         return max(exact.error(float(value)) for exact, value in pairs)
 
-    def check_sampled(self, sampled: Array, num_moduli: int) -> None:
+    def check_sampled(self, sampled: Array, scheme: int | Slicing) -> None:
         """Compare sampled entries with the contract in Python integers.
 
         Parameters
         ----------
         sampled : ndarray of float64
             From `sampled`.
-        num_moduli : int
-            N of the contract; the scaling is "norm".
+        scheme : int or Slicing
+            N of the contract, the scaling is "norm"; or slices.
 
         Raises
         ------
         AssertionError
             They differ in a bit.
         """
-        if num_moduli not in self._by_contract:
-            product = reference.matmul(*self._sampled, num_moduli)
-            self._by_contract[num_moduli] = np.array(product)
-        assert_same_bits(sampled, self._by_contract[num_moduli])
+        if scheme not in self._by_contract:
+            of_slices = isinstance(scheme, Slicing)
+            multiply: Any = matmul_by_slices if of_slices else reference.matmul
+            self._by_contract[scheme] = np.array(multiply(*self._sampled, scheme))
+        assert_same_bits(sampled, self._by_contract[scheme])
 
-    def check_whole(self, product: Array, num_moduli: int) -> None:
+    def check_whole(self, product: Array, scheme: int | Slicing) -> None:
         """Compare a whole product, of `small` operands, with the CPU engine's.
 
         Parameters
         ----------
         product : (m, n) ndarray of float64
             As computed.
-        num_moduli : int
-            N of the contract; the scaling is "norm".
+        scheme : int or Slicing
+            As for `check_sampled`.
 
         Raises
         ------
         AssertionError
             They differ in a bit.
         """
-        if num_moduli not in self._by_cpu:
-            self._by_cpu[num_moduli] = matmul(
-                self.a, self.b, precision=num_moduli, engine="cpu", scaling="norm"
-            )
-        assert_same_bits(product, self._by_cpu[num_moduli])
+        if scheme not in self._by_cpu:
+            options = product_options(scheme)
+            self._by_cpu[scheme] = matmul(self.a, self.b, engine="cpu", **options)
+        assert_same_bits(product, self._by_cpu[scheme])
+
+
+def product_options(scheme: Precision | Slicing | None) -> dict[str, Any]:
+    """Return options of `np_ozaki.matmul`, whatever the environment asks for.
+
+    Parameters
+    ----------
+    scheme : "auto", int, Slicing or None
+        A precision of moduli, or slices.
+
+    Returns
+    -------
+    dict of str to object
+    """
+    if isinstance(scheme, Slicing):
+        options = {"scheme": "slices", "precision": "auto", **vars(scheme)}
+    else:
+        options = {"scheme": "moduli", "precision": scheme}
+    return options | {"scaling": "norm"}
 
 
 def _random(shape: tuple[int, int], seed: tuple[int, ...]) -> Array:

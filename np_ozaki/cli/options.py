@@ -6,7 +6,17 @@ import argparse
 import os
 from typing import Any, get_args
 
-from np_ozaki.config import EngineName, Options, Scaling, Strategy, config
+from np_ozaki.config import (
+    Accumulate,
+    EngineName,
+    MultiplicationScheme,
+    Options,
+    PairSchedule,
+    Scaling,
+    Strategy,
+    config,
+    pairs_from_text,
+)
 from np_ozaki.errors import OperandTypeError, OptionError
 
 __all__ = [
@@ -30,6 +40,11 @@ _NAMES = (
     "reproducible",
     "check",
     "workspace_bytes",
+    "scheme",
+    "num_slices",
+    "bits_per_slice",
+    "pairs",
+    "accumulate",
 )
 
 
@@ -41,6 +56,14 @@ def _precision(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def _pairs(text: str) -> PairSchedule:
+    """Return a schedule of pairs of slices, or leave a wrong one to argparse."""
+    try:
+        return pairs_from_text("--pairs", text)
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_product_options(
@@ -88,6 +111,29 @@ def add_product_options(
         type=int,
         metavar="BYTES",
         help="memory for the workspaces of all running products",
+    )
+    group.add_argument(
+        "--scheme",
+        choices=get_args(MultiplicationScheme),
+        help="moduli, or slices of the entries",
+    )
+    group.add_argument(
+        "--num-slices", type=int, metavar="S", help="slices of an entry, 1 to 16 (8)"
+    )
+    group.add_argument(
+        "--bits-per-slice", type=int, metavar="BITS", help="of a slice, 2 to 8 (8)"
+    )
+    group.add_argument(
+        "--pairs",
+        type=_pairs,
+        metavar="PAIRS",
+        help="slices that are multiplied: triangular, all, or pairs such as "
+        "0-0,0-1,1-0 (triangular)",
+    )
+    group.add_argument(
+        "--accumulate",
+        choices=get_args(Accumulate),
+        help="how products of slices are added (exact)",
     )
 
 

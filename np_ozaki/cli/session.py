@@ -176,6 +176,7 @@ _SHOWN = (
     "strategy",
     "min_flops",
     "reproducible",
+    "scheme",
 )
 
 

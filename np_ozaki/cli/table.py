@@ -111,6 +111,8 @@ def footer(report: dict[str, Any]) -> str:
     """
     options = report["options"]
     chosen = f"precision={options['precision']}, scaling={options['scaling']}"
+    if options["slices"]:
+        chosen = options["slices"]
     lines = ["", _LEGEND, "", f"np_ozaki: {chosen}"]
     lines += [f"note: {note}" for note in report["notes"]]
     lines += [f"BROKEN {failure}" for failure in report["failures"]]

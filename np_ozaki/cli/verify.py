@@ -90,6 +90,7 @@ def _command(arguments: argparse.Namespace) -> int:
             "precision": options.precision,
             "scaling": options.scaling,
             "engine": options.engine,
+            "slices": str(options.slicing) if options.scheme == "slices" else None,
         },
         **report,
     }

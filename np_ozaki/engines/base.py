@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.prepared import UNPREPARED, Pair
+from np_ozaki.numerics.slicing import Slicing
 
-__all__ = ["Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
+__all__ = ["AnyScheme", "Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
 
 Array = NDArray[np.float64]
 Exponents = NDArray[np.int64]
@@ -41,6 +42,10 @@ class Scheme:
     num_moduli: int
     scaling: str = "norm"
     shift: int = 0
+
+
+AnyScheme = Scheme | Slicing
+"""By moduli or by slices; these lend no bits, and have no certificates and checks."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Engine(Protocol):
         a: Array,
         b: Array,
         out: Array,
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         workspace_bytes: int | None = None,
         certify: Target | None = None,
@@ -160,6 +165,7 @@ class Engine(Protocol):
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides.
 
+        By slices it takes no other option than `low`, for accumulate "exact".
         `line_shifts`, (batch, m) and (batch, n) integers on the host, join mu and nu
         in the last stage only: C' 2^-(mu + rows + nu + columns).  `low`, of the shape
         and kind of `out`, takes what the one rounding left: the exact value minus
@@ -174,7 +180,7 @@ class Engine(Protocol):
     def cut(
         self,
         size: tuple[int, int, int, int],
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         certified: bool,
         checked: bool,

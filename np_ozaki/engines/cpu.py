@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from np_ozaki import hooks
 from np_ozaki.engines import cpu_rebalance, workspace
-from np_ozaki.engines.base import Balanced, Cut, Outcome, Scheme, Target
+from np_ozaki.engines.base import (
+    AnyScheme,
+    Balanced,
+    Cut,
+    Outcome,
+    Scheme,
+    Target,
+)
 from np_ozaki.engines.checksum import verify
 from np_ozaki.engines.cpu_certificate import missing_bits
 from np_ozaki.engines.cpu_checksum import Checks, Operand
@@ -27,6 +34,7 @@ from np_ozaki.engines.cpu_operand import (
     operand,
 )
 from np_ozaki.engines.cpu_residues import residue_planes
+from np_ozaki.engines.cpu_slices import cut_slices, multiply_by_slices
 from np_ozaki.engines.cpu_stages import CpuStages
 from np_ozaki.engines.cpu_units import line_units, sample
 from np_ozaki.engines.parallel import of_batch, ranges
@@ -37,8 +45,9 @@ from np_ozaki.engines.residue_system import (
     paired_tables,
     residue_system,
 )
-from np_ozaki.engines.special_values import nonfinite_entries
+from np_ozaki.engines.special_values import set_special_values
 from np_ozaki.numerics.moduli import product_bound
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import Tiles, choose_tiles, num_tiles
 
 __all__ = ["CpuEngine"]
@@ -131,7 +140,7 @@ class CpuEngine(CpuStages):
         a: Array,
         b: Array,
         out: Array,
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         workspace_bytes: int | None = None,
         certify: Target | None = None,
@@ -150,8 +159,9 @@ class CpuEngine(CpuStages):
             Any strides; batch 1 broadcasts.
         out : (batch, m, n) ndarray of float64
             Any strides; must not overlap an operand.
-        scheme : Scheme
-            Moduli, scaling, shift.
+        scheme : Scheme or Slicing
+            Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
+            and `prepared` follow.
         workspace_bytes : int, optional
             Limit for all products that run in this process; None is 1 GiB.
         certify : "conventional" or int, optional
@@ -183,6 +193,17 @@ class CpuEngine(CpuStages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
+        if isinstance(scheme, Slicing):
+            return multiply_by_slices(
+                a,
+                b,
+                out,
+                scheme,
+                threads=self.threads,
+                workspace_bytes=workspace_bytes,
+                low=low,
+                prepared=prepared,
+            )
         system = _system(scheme, k)
         sizes = (*out.shape, k)
         wanted = _tiles(sizes, system).workspace_bytes
@@ -228,7 +249,7 @@ class CpuEngine(CpuStages):
     def cut(
         self,
         size: tuple[int, int, int, int],
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         certified: bool,
         checked: bool,
@@ -251,6 +272,8 @@ class CpuEngine(CpuStages):
         -------
         Cut
         """
+        if isinstance(scheme, Slicing):
+            return cut_slices(size, scheme, workspace_bytes)
         if not all(size):
             return Cut(0, 0, 0)
         system = _system(scheme, size[3])
@@ -368,7 +391,7 @@ class CpuEngine(CpuStages):
         overflow = near and bool(np.isinf(out).any())
         invalid = False
         if scaled.special:
-            invalid = self._special_values(a, b, out)
+            invalid = set_special_values(a, b, out)
             if job.low is not None:
                 job.low[~np.isfinite(out)] = 0.0
         return count, overflow, invalid
@@ -471,24 +494,6 @@ class CpuEngine(CpuStages):
         finite, largest, special = finite_lines(x, axis, self.threads)
         lines = Lines.of(x if finite is None else finite, axis, self.threads)
         return lines, largest, special
-
-    def _special_values(self, a: Array, b: Array, out: Array) -> bool:
-        """Set NaN and Inf where they belong; return whether one was invalid."""
-        if out.shape[0] > 1:
-            return nonfinite_entries(a, b, out)
-        # Only rows and columns that hold NaN or Inf can have entries of that kind.
-        rows = np.flatnonzero(~np.isfinite(a[0]).all(1))
-        columns = np.flatnonzero(~np.isfinite(b[0]).all(0))
-        invalid = False
-        if rows.size:
-            part = out[:, rows]
-            invalid |= nonfinite_entries(a[:, rows], b, part)
-            out[:, rows] = part
-        if columns.size:
-            part = out[:, :, columns]
-            invalid |= nonfinite_entries(a, b[:, :, columns], part)
-            out[:, :, columns] = part
-        return invalid
 
     def _products(
         self, left: CpuOperand, right: CpuOperand, job: _Job

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["nonfinite_entries"]
+__all__ = ["nonfinite_entries", "set_special_values"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -105,3 +105,37 @@ def nonfinite_entries(a: Array, b: Array, out: Array) -> bool:
         part[nan | invalid] = np.nan
         raised = raised or bool((invalid & ~nan).any())
     return raised
+
+
+def set_special_values(a: Array, b: Array, out: Array) -> bool:
+    """Set NaN and Inf where they belong, as `nonfinite_entries`, by a short way.
+
+    Parameters
+    ----------
+    a : (batch, m, k) ndarray of float64
+        Left operand as given.
+    b : (batch, k, n) ndarray of float64
+        Right operand.
+    out : (batch, m, n) ndarray of float64
+        Product of the finite entries.
+
+    Returns
+    -------
+    bool
+        Whether a NaN came from operands without one.
+    """
+    if out.shape[0] > 1:
+        return nonfinite_entries(a, b, out)
+    # Only rows and columns that hold NaN or Inf can have entries of that kind.
+    rows = np.flatnonzero(~np.isfinite(a[0]).all(1))
+    columns = np.flatnonzero(~np.isfinite(b[0]).all(0))
+    invalid = False
+    if rows.size:
+        part = out[:, rows]
+        invalid |= nonfinite_entries(a[:, rows], b, part)
+        out[:, rows] = part
+    if columns.size:
+        part = out[:, :, columns]
+        invalid |= nonfinite_entries(a, b[:, :, columns], part)
+        out[:, :, columns] = part
+    return invalid

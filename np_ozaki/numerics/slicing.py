@@ -145,6 +145,17 @@ class Slicing:
                 continue
             raise OptionError(refusal("pairs", pair, limit, remedy))
 
+    def __str__(self) -> str:
+        """Return a short name, such as "8 slices" or "7 slices of 7, all, float64"."""
+        parts = [f"{self.num_slices} slices"]
+        if self.bits_per_slice != DEFAULT_BITS_PER_SLICE:
+            parts[0] += f" of {self.bits_per_slice}"
+        if self.pairs != "triangular":
+            parts.append("all" if self.pairs == "all" else f"{len(self.pairs)} pairs")
+        if self.accumulate != "exact":
+            parts.append(self.accumulate)
+        return ", ".join(parts)
+
     @property
     def diagonals(self) -> tuple[Diagonal, ...]:
         """Pairs of equal weight, the least weight first."""

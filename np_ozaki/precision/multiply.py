@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from np_ozaki.config import AUTO_MODULI, Options
 from np_ozaki.engines import workspace
-from np_ozaki.engines.base import Balanced, Engine, Outcome, Scheme, Target
+from np_ozaki.engines.base import (
+    AnyScheme,
+    Balanced,
+    Engine,
+    Outcome,
+    Scheme,
+    Target,
+)
 from np_ozaki.engines.prepared import (
     HOST,
     NO_KEEPER,
@@ -24,6 +31,7 @@ from np_ozaki.engines.prepared import (
 )
 from np_ozaki.errors import CheckError, WorkspaceError, refusal
 from np_ozaki.numerics.reference import exact_pair, exact_product
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.schemes import (
     exact_schemes,
     first_schemes,
@@ -61,6 +69,8 @@ class Way:
     ----------
     scheme : Scheme
         Moduli and lent bits; the last ones tried where another arithmetic took over.
+    slicing : Slicing or None
+        What was multiplied instead of residues.
     balanced : bool
         Whether the inner index was rebalanced.
     elsewhere : str
@@ -70,6 +80,7 @@ class Way:
     scheme: Scheme
     balanced: bool = False
     elsewhere: str = ""
+    slicing: Slicing | None = None
 
 
 @dataclass
@@ -111,7 +122,7 @@ class Served:
         Returns
         -------
         num_moduli : int or None
-            None where all were left to other arithmetic.
+            None where all were left to other arithmetic, or made of slices.
         shift : int
             Bits that A lent to B (less than 0: B to A).
         balanced : bool
@@ -126,7 +137,7 @@ class Served:
                 continue
             last = way
             balanced = balanced or way.balanced
-            if way.elsewhere:
+            if way.elsewhere or way.slicing:
                 continue
             scheme = way.scheme
             num_moduli = max(num_moduli or 0, scheme.num_moduli)
@@ -228,7 +239,7 @@ _Job = tuple[
     Array,
     Array,
     Array | None,
-    Scheme,
+    AnyScheme,
     Target | None,
     tuple[Integers, Integers] | None,
     Pair,
@@ -260,7 +271,7 @@ def _matmul(
     b: Array,
     out: Array,
     low: Array | None,
-    scheme: Scheme,
+    scheme: AnyScheme,
     target: Target | None,
     line_shifts: tuple[Integers, Integers] | None,
     prepared: Pair,
@@ -302,6 +313,12 @@ def _way(scheme: Scheme, balanced: bool) -> Way:
 def _plain_way(num_moduli: int, scaling: str) -> Way:
     """Return the way of matrices that no bits were lent in."""
     return Way(Scheme(num_moduli, scaling))
+
+
+@functools.lru_cache(maxsize=256)
+def _sliced_way(slicing: Slicing) -> Way:
+    """Return the way of products by slices."""
+    return Way(Scheme(2), slicing=slicing)
 
 
 def multiply(
@@ -363,7 +380,10 @@ def multiply(
     if plain is not None:
         job = (a, b, out, low, plain, None, None, prepared)
         outcome, recomputed = _checked(engine, options, prepared, job)
-        way = _plain_way(plain.num_moduli, plain.scaling)
+        if isinstance(plain, Slicing):
+            way = _sliced_way(plain)
+        else:
+            way = _plain_way(plain.num_moduli, plain.scaling)
         return Served(outcome, [way] * batch, None, recomputed)
     ways = [_plain_way(2, "norm")] * batch
     missing = np.zeros(batch, dtype=np.int64)

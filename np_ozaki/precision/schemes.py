@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import AUTO_MODULI, Options
-from np_ozaki.engines.base import Engine, Scheme, Target
+from np_ozaki.engines.base import AnyScheme, Engine, Scheme, Target
 from np_ozaki.engines.cpu_units import ZERO_UNIT, entry_units
 from np_ozaki.engines.prepared import NO_KEEPER, Keeper
 from np_ozaki.errors import PrecisionError, refusal
@@ -120,7 +120,7 @@ def _enough(target: int, k: int) -> int:
     return moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
 
 
-def plain_scheme(options: Options) -> Scheme | None:
+def plain_scheme(options: Options) -> AnyScheme | None:
     """Return the scheme of products without certificates, or None for others.
 
     Parameters
@@ -130,10 +130,12 @@ def plain_scheme(options: Options) -> Scheme | None:
 
     Returns
     -------
-    Scheme or None
-        The number of moduli that was asked for; or that of scaling "legacy", which
-        exists to fail.
+    Scheme, Slicing or None
+        The number of moduli, or the slices, that were asked for; or that of scaling
+        "legacy", which exists to fail.
     """
+    if options.scheme == "slices":
+        return options.slicing
     precision = options.precision
     # An abstract class takes longer to ask than all the rest.
     if type(precision) is int or (
@@ -149,7 +151,7 @@ _scheme = functools.lru_cache(maxsize=256)(Scheme)
 """The very object for a number of moduli and a scaling."""
 
 
-def first_scheme(options: Options, k: int) -> tuple[Scheme, bool]:
+def first_scheme(options: Options, k: int) -> tuple[AnyScheme, bool]:
     """Return what a product of ordinary data begins with.
 
     Parameters
@@ -161,7 +163,7 @@ def first_scheme(options: Options, k: int) -> tuple[Scheme, bool]:
 
     Returns
     -------
-    scheme : Scheme
+    scheme : Scheme or Slicing
         Lends no bits.
     certified : bool
         Whether a certificate is asked for.
