@@ -12,7 +12,7 @@ import functools
 import math
 from fractions import Fraction
 from importlib import resources
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from np_ozaki._kernels.limb_tables import limb_constants
@@ -159,7 +159,7 @@ class Variant(NamedTuple):
     symmetric: bool = False
 
 
-AnyVariant = Variant | Digits | Sums
+AnyVariant: TypeAlias = Variant | Digits | Sums
 
 _NARROW_BITS = 60
 _OFFSET_BITS = 60

@@ -918,9 +918,9 @@ FAULTS = {
         "        self._lines = lines\n",
     ),
     "cuda memory: no second try": (
-        "engines/cuda.py",
-        "            if budget <= _LEAST_BUDGET:\n",
-        "            if True:\n",
+        "engines/cuda_shortage.py",
+        "        if budget <= _LEAST_BUDGET:\n",
+        "        if True:\n",
     ),
     "checksum: one weight for all lines": (
         "engines/checksum.py",
@@ -1058,11 +1058,9 @@ FAULTS = {
         "",
     ),
     "prepared: on a device, nothing dropped for want of memory": (
-        "engines/cuda.py",
-        "dropped = drop_prepared(device.place())\n            device.free()\n"
-        "            if dropped:\n                job",
-        "dropped = 0\n            device.free()\n"
-        "            if dropped:\n                job",
+        "engines/cuda_shortage.py",
+        "dropped = drop_prepared(device.place())",
+        "dropped = 0",
     ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",
