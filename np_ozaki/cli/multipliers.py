@@ -51,11 +51,18 @@ class Ours:
     @property
     def symmetric(self) -> bool:
         """Whether each pair of slices has its mirror image; with moduli always."""
+        if not self.scales:
+            return False
         if self._options.scheme == "moduli":
             return True
         slicing = self._options.slicing
         pairs = set(chosen_pairs(slicing.pairs, slicing.num_slices))
         return all((j, i) in pairs for i, j in pairs)
+
+    @property
+    def scales(self) -> bool:
+        """The contract says so; about bits of cuBLAS nobody does."""
+        return self._options.engine != "cublas"
 
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
         """Return the product, the engine's name and the number of moduli."""
@@ -69,7 +76,7 @@ class Ours:
 
     def bound(self, case: Case, sample: Sample, c: Array) -> Array | None:
         """Return the bound that belongs to the last product, of `case`."""
-        if self._call is None or not self.binding:
+        if self._call is None or self._call.engine == "cublas" or not self.binding:
             return None
         computed = c[np.ix_(sample.rows, sample.columns)]
         if not computed.size:
@@ -122,6 +129,11 @@ class Native:
     @property
     def symmetric(self) -> bool:
         """BLAS has a routine for it."""
+        return True
+
+    @property
+    def scales(self) -> bool:
+        """Floating point does, away from its limits."""
         return True
 
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:

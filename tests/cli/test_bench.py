@@ -11,10 +11,12 @@ import time
 import numpy as np
 import pytest
 
-from np_ozaki import cli
+from np_ozaki import cli, hooks
 from np_ozaki.cli import bench, contest, places
 from np_ozaki.engines import choice
+from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.engines.cublas import CublasProduct
 
 MISSING = "cuBLAS 12.9.1: cublasSetEmulationStrategy=2: cannot be called"
 
@@ -191,6 +193,60 @@ def test_emulation_that_does_not_emulate(gpu, monkeypatch, capsys):
     reason = "the result has the bits of cuBLAS: nothing was emulated"
     assert f"cuBLAS emulated, 24: not available: {reason}" in report["notes"]
     assert reason in capsys.readouterr().out
+
+
+class CublasOnTheHost:
+    """The engine cublas as far as a bench knows it; the CPU does the work."""
+
+    def __init__(self, factor=1 + 2.0**-50):
+        self.factor = factor
+
+    def matmul(self, a, b, out, settings, *, workspace_bytes):
+        with hooks.unrouted():
+            np.matmul(a, b, out=out)
+        out *= self.factor
+        outcome = Outcome(False, False, 1000, 1)
+        return CublasProduct(outcome, settings.mantissa_bits)
+
+
+@pytest.fixture
+def engine_cublas(gpu, monkeypatch):
+    gpu.engine = "cuda"
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: None)
+    monkeypatch.setattr(choice, "cublas_engine", CublasOnTheHost)
+    monkeypatch.setattr(choice, "on_gpu", lambda options: False)
+
+
+@pytest.mark.usefixtures("engine_cublas")
+def test_engine_cublas_takes_part_when_asked():
+    status, report = run("--engines", "cublas", "--syrk")
+    assert status == 0
+    assert report["command"]["engines"] == ["cublas"]
+    ours = row(report, "cublas engine")
+    assert (ours["state"], ours["mantissa_bits"]) == ("measured", 55)
+    assert ours["workspace_bytes"] == 1000
+    assert {x["contestant"] for x in report["sizes"][0]["results"]} == {
+        "cuBLAS",
+        "cuBLAS emulated",
+        "cuBLAS emulated 55",
+        "cublas engine",
+    }
+
+
+@pytest.mark.usefixtures("engine_cublas")
+def test_engine_cublas_that_is_not_cublas(monkeypatch):
+    monkeypatch.setattr(choice, "cublas_engine", lambda: CublasOnTheHost(1.0))
+    status, report = run("--engines", "cublas")
+    assert status == 0
+    assert "nothing was emulated" in row(report, "cublas engine")["reason"]
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: "it is too old")
+    status, report = run("--engines", "cublas")
+    assert status == 0
+    ours = row(report, "cublas engine")
+    assert ours["state"] == "unavailable"
+    assert ours["reason"] == (
+        'the product was not cublas\'s: engine="cublas": it is too old'
+    )
 
 
 def test_emulation_that_fails(gpu, monkeypatch):
