@@ -452,6 +452,19 @@ HD uint32 shifted(uint32 upper, uint32 lower, int by) {
 
 // ---- One rounding ----
 
+// Words to those of the opposite number, where that is wanted.
+template <int words>
+HD void negate_where(uint32* value, bool wanted) {
+  uint32 flip = wanted ? 0xffffffffu : 0;
+  uint64 carry = wanted;
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    carry += value[i] ^ flip;
+    value[i] = (uint32)carry;
+    carry >>= 32;
+  }
+}
+
 // The top 128 bits of `words` 32-bit words from the highest word on that is not zero,
 // where there are more than four; `below` is not 0 if bits were left out.
 template <int words>
@@ -570,13 +583,6 @@ HD uint64 left_over(const uint32* value, bool negative, int exponents, uint64 bi
     carry >>= 32;
   }
   bool below = rest[words - 1] >> 31;
-  uint32 flip = below ? 0xffffffffu : 0;
-  carry = below;
-#pragma unroll
-  for (int i = 0; i < words; ++i) {
-    carry += rest[i] ^ flip;
-    rest[i] = (uint32)carry;
-    carry >>= 32;
-  }
+  negate_where<words>(rest, below);
   return rounded<words>(rest, negative != below, exponents);
 }

@@ -229,10 +229,10 @@ const int CHUNK_SIZE = CHUNK / GROUP * (GROUP + 1);
 
 // Entries `first` to `last` of a line, spread in shared memory from `first` on, to
 // planes; those from `end` on are 0.  `emit(bits, exponent, e, target, step)` writes a
-// group to every plane, `step` apart.
-template <class Emit>
+// group to every plane, `step` apart.  `planes` are Planes, or lie in another way.
+template <class Emit, class Target>
 DEVICE void line_planes(Emit emit, const uint64* spread_line, int64 first, int64 end,
-                        int64 last, int exponent, int e, Planes planes, int64 batch,
+                        int64 last, int exponent, int e, Target planes, int64 batch,
                         int64 line) {
   for (int64 h = first + GROUP * threadIdx.x; h < last; h += GROUP * ALONG_THREADS) {
     uint64 bits[GROUP];
@@ -249,9 +249,9 @@ DEVICE void line_planes(Emit emit, const uint64* spread_line, int64 first, int64
 }
 
 // A chunk of a line through shared memory, so that the operand is read coalesced.
-template <class Emit>
+template <class Emit, class Target>
 DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
-                         const uint64* largest, Planes planes, uint64* chunk) {
+                         const uint64* largest, Target planes, uint64* chunk) {
   int64 chunks = (planes.k_padded + CHUNK - 1) / CHUNK;
   int64 start = blockIdx.x % chunks * CHUNK, index = blockIdx.x / chunks;
   int64 batch = index / planes.lines_padded, line = index % planes.lines_padded;
@@ -268,9 +268,9 @@ DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
 }
 
 // A tile of TILE_K by TILE_LINES, read along the lines and written along k.
-template <class Emit>
+template <class Emit, class Target>
 DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
-                          const uint64* largest, Planes planes, uint64* tile) {
+                          const uint64* largest, Target planes, uint64* tile) {
   int64 tiles_k = (planes.k_padded + TILE_K - 1) / TILE_K;
   int64 tiles_lines = (planes.lines_padded + TILE_LINES - 1) / TILE_LINES;
   int64 index = blockIdx.x;

@@ -26,10 +26,8 @@ KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batc
     uint32 value[VALUE_WORDS];
     bool negative = crt(values, value);
     uint64 bits = rounded<VALUE_WORDS>(value, negative, exponents);
-    if (magnitude(bits) == INFINITY_BITS) atomicOr(flags, OVERFLOW_FLAG);
     int special = rows.special[row] | special_column;
-    if (special & HOLDS_NAN) bits = NAN_BITS;
-    else if (special) bits = special_value(a, b, of_a, i, of_b, j, bits, flags);
+    bits = finished(bits, special, a, of_a, i, b, of_b, j, flags);
     *out.at(batch, i, j) = bits;
 #if WITH_LOW
     *low.at(batch, i, j) =

@@ -63,13 +63,6 @@ HD bool crt(const int* products, uint32* value) {
     }
   }
   bool negative = value[VALUE_WORDS - 1] >> 31;
-  uint32 flip = negative ? 0xffffffffu : 0;
-  carry = negative;
-#pragma unroll
-  for (int i = 0; i < VALUE_WORDS; ++i) {
-    carry += value[i] ^ flip;
-    value[i] = (uint32)carry;
-    carry >>= 32;
-  }
+  negate_where<VALUE_WORDS>(value, negative);
   return negative;
 }

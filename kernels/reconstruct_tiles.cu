@@ -181,11 +181,8 @@ DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
   *negative = corrected(value, *negative);
   *exponents = x.rows.exponents[of_row] + x.columns.exponents[of_column];
   uint64 bits = rounded<LIMB_WORDS>(value, *negative, *exponents + LIMB_PAD);
-  if (magnitude(bits) == INFINITY_BITS) atomicOr(x.flags, OVERFLOW_FLAG);
   int special = x.rows.special[of_row] | x.columns.special[of_column];
-  if (special & HOLDS_NAN) return NAN_BITS;
-  if (!special) return bits;
-  return special_value(x.a, x.b, of_a, row, of_b, column, bits, x.flags);
+  return finished(bits, special, x.a, of_a, row, x.b, of_b, column, x.flags);
 }
 
 DEVICE void put(const Result& result, int64 batch, int64 row, int64 column,

@@ -12,10 +12,11 @@ import functools
 import math
 from fractions import Fraction
 from importlib import resources
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from np_ozaki._kernels.limb_tables import limb_constants
+from np_ozaki._kernels.slice_tables import Digits, Sums, slice_constants
 from np_ozaki._kernels.tables import table, words
 
 from np_ozaki.numerics.moduli import (
@@ -29,6 +30,9 @@ __all__ = [
     "OVERLAPPING_STAGES",
     "STAGES",
     "TILE_STEP",
+    "AnyVariant",
+    "Digits",
+    "Sums",
     "Variant",
     "constants",
     "is_wide",
@@ -51,12 +55,16 @@ STAGES: tuple[str, ...] = (
     "second_look",
     "rebalance",
     "samples",
+    "slice_exponents",
+    "slices",
+    "recombine",
     "lines_in_clusters",
     "winograd_planes",
     "winograd_in_clusters",
     "residue_tiles",
 )
-"""Parts with a source file; those for which `Variant` matters know moduli.
+"""Parts with a source file; those for which `Variant` matters know moduli, and those of
+scheme "slices" have variants of their own: `Digits`, `Sums`.
 
 Lines in clusters and Winograd's planes are for GPUs with clusters of blocks, compute
 capability 9.0 on.
@@ -108,6 +116,9 @@ _HEADERS = {
         "limbs.cuh",
         "results.cuh",
     ),
+    "slice_exponents": ("lines.cuh", "shares.cuh", "slices.cuh"),
+    "slices": ("lines.cuh", "slices.cuh"),
+    "recombine": ("lines.cuh", "recombine.cuh", "results.cuh"),
     "checksum": ("checksum.cuh", "lines.cuh", "shares.cuh"),
     "certificate": ("lines.cuh", "certificate.cuh"),
     "second_look": ("lines.cuh", "certificate.cuh", "shares.cuh"),
@@ -147,6 +158,8 @@ class Variant(NamedTuple):
     products: int = 1
     symmetric: bool = False
 
+
+AnyVariant: TypeAlias = Variant | Digits | Sums
 
 _NARROW_BITS = 60
 _OFFSET_BITS = 60
@@ -460,25 +473,28 @@ def _text(name: str) -> str:
 
 
 @functools.cache
-def source(stage: str, variant: Variant | None = None) -> str:
+def source(stage: str, variant: AnyVariant | None = None) -> str:
     """Return the complete text of one stage's kernels.
 
     Parameters
     ----------
     stage : str
         One of `STAGES`.
-    variant : Variant, optional
-        For the stages that know moduli.
+    variant : Variant, Digits or Sums, optional
+        For the stages that know moduli, for "slices" and for "recombine".
 
     Returns
     -------
     str
         CUDA C++ that includes nothing.
     """
-    tables = "" if variant is None else constants(variant)
+    if isinstance(variant, Digits | Sums):
+        tables = slice_constants(variant)
+    else:
+        tables = "" if variant is None else constants(variant)
     if stage in HOPPER_STAGES:
         tables = _reduction_tables()
-    if variant is not None and stage == "reconstruct_tiles":
+    if isinstance(variant, Variant) and stage == "reconstruct_tiles":
         tables += limb_constants(variant.num_moduli, variant.products)
         tables += f"#define SYMMETRIC {int(variant.symmetric)}\n"
     headers = _HEADERS.get(stage, ("lines.cuh",))

@@ -44,3 +44,13 @@ DEVICE uint64 special_value(Operand a, Operand b, int64 batch_a, int64 row,
   if (plus) return INFINITY_BITS;
   return minus ? 1ull << 63 | INFINITY_BITS : finite;
 }
+
+// What an entry becomes of the bits of its finite product, and flags for it; `special`
+// is what its lines hold.
+DEVICE uint64 finished(uint64 bits, int special, Operand a, int64 batch_a, int64 row,
+                       Operand b, int64 batch_b, int64 column, int* flags) {
+  if (magnitude(bits) == INFINITY_BITS) atomicOr(flags, OVERFLOW_FLAG);
+  if (special & HOLDS_NAN) return NAN_BITS;
+  if (!special) return bits;
+  return special_value(a, b, batch_a, row, batch_b, column, bits, flags);
+}

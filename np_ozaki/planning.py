@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -11,6 +12,7 @@ from np_ozaki import context
 from np_ozaki.config import (
     Check,
     EngineName,
+    MultiplicationScheme,
     Options,
     Output,
     Precision,
@@ -24,7 +26,9 @@ from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cublas import CublasRefusal, Settings
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
 from np_ozaki.gemm import engine_of, min_flops, native_reason, too_small
-from np_ozaki.numerics import budget
+from np_ozaki.numerics import budget, slice_budget
+from np_ozaki.numerics.slice_budget import Cost
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision import goal
 from np_ozaki.stats import CUBLAS_FALLBACK
 from np_ozaki.tiling import flops
@@ -45,24 +49,31 @@ class Plan:
     scope : str
         What a scope with these options would do: "routed", or why it would not.
     scaling : str or None
-        Rule of the scaling exponents; None for native.
+        Rule of the scaling exponents of moduli; None for others.
     num_moduli : int or None
         N that is tried first; "auto" and tolerances take fewer for entries of few bits
-        and more for entries of wide range.  None for native, and for "exact", where
-        the entries decide.
+        and more for entries of wide range.  None for slices, for native, and for
+        "exact", where the entries decide.
     bits : float or None
         Bits that an entry of a row of k equal entries keeps; float64 has 53.
     relative_error : float or None
         Largest error of C before its one rounding, relative to the product of the
-        norms of row and column, that N moduli guarantee for any operands.
+        norms of row and column, that is guaranteed for any operands.
     num_gemms : int or None
         Matrix products of this size that the engine makes: INT8 on a GPU, one a modulus
-        and one for a certificate; FP64 on the CPU engine, which is why a product there
-        costs at least so many native ones.
+        and one for a certificate, or one a pair of slices; FP64 on the CPU engine,
+        which is why a product there costs at least so many native ones.
     tiles : int or None
         Tiles that it is cut to.
     workspace_bytes : int or None
         Largest workspace in use at a time, for operands on the host.
+    scheme : str or None
+        "moduli" or "slices"; None for native.
+    slicing : Slicing or None
+        Slices, their bits and pairs; None for others.
+    by_moduli, by_slices : Cost or None
+        What one matrix takes on INT8 units by either scheme: the planned one, and the
+        other with as many bits an entry, or None if it cannot have them.
     mantissa_bits : int or None
         For engine "cublas": bits that an entry keeps, or may keep.
     fallback : str or None
@@ -82,6 +93,22 @@ class Plan:
     num_gemms: int | None = None
     tiles: int | None = None
     workspace_bytes: int | None = None
+    scheme: MultiplicationScheme | None = None
+    slicing: Slicing | None = None
+    by_moduli: Cost | None = None
+    by_slices: Cost | None = None
+
+    @property
+    def num_slices(self) -> int | None:
+        """S, or None for what is no product by slices."""
+        return None if self.slicing is None else self.slicing.num_slices
+
+    @property
+    def num_products(self) -> int | None:
+        """INT8 products of the scheme: moduli, or pairs of slices."""
+        cost = self.by_moduli if self.slicing is None else self.by_slices
+        return None if cost is None else cost.num_gemms
+
     mantissa_bits: int | None = None
     fallback: str | None = None
 
@@ -101,6 +128,9 @@ class Plan:
         lines = [f"product    {self.batch} of {size}", f"engine     {self.engine}"]
         if self.num_moduli is not None:
             lines.append(f"moduli     {self.num_moduli}, scaling {self.scaling}")
+            lines.append(f"accuracy   {self.bits:.1f} bits an entry")
+        elif self.slicing is not None:
+            lines.append(f"scheme     {self.slicing}")
             lines.append(f"accuracy   {self.bits:.1f} bits an entry")
         elif self.mantissa_bits is not None:
             lines.append(f"mantissa   {self.mantissa_bits} bits")
@@ -123,6 +153,14 @@ class Plan:
         if self.workspace_bytes is not None:
             megabytes = self.workspace_bytes / 1e6
             lines.append(f"workspace  {megabytes:.3g} MB in {self.tiles} tiles")
+        lines += [
+            f"{f'by {cost.scheme}':10} {cost.num_planes}, "
+            f"{cost.num_gemms} products in INT8, planes of "
+            f"{cost.planes_bytes / 1e6:.3g} MB, "
+            f"{cost.traffic_bytes / 1e6:.3g} MB read and written"
+            for cost in (self.by_moduli, self.by_slices)
+            if cost is not None
+        ]
         lines.append(f"a scope    {self.scope}")
         return "\n".join(lines)
 
@@ -155,14 +193,13 @@ def plan(
         So many products.
     precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
-
     **more : object
-        Other options of products, as for `matmul`.
+        Options of scheme "slices" and engine "cublas", as for `matmul`.
 
     Returns
     -------
     Plan
-        Engine, moduli, accuracy, products, memory.
+        Engine, moduli or slices, accuracy, products, memory.
 
     Raises
     ------
@@ -182,6 +219,8 @@ def plan(
     >>> import np_ozaki
     >>> np_ozaki.plan(1000, 1000, 1000, precision=15, engine="cpu").num_gemms
     5
+    >>> np_ozaki.plan(1000, 1000, 1000, scheme="slices", engine="cpu").num_products
+    36
     """
     check_choice("output", output, Output)
     count, inner = _length("batch", batch), _length("k", k)
@@ -210,32 +249,81 @@ def plan(
         if result.fallback is None:
             return result
     engine_name = engine_of(options).name
-    result = replace(result, engine=engine_name, scaling=options.scaling)
+    result = replace(result, engine=engine_name, scheme=options.scheme)
+    if options.scheme == "slices":
+        return _by_slices(result, options)
+    return _by_moduli(replace(result, scaling=options.scaling), options, output)
+
+
+def _by_moduli(result: Plan, options: Options, output: Output) -> Plan:
+    """Return the plan of scheme "moduli"."""
     if options.precision == "exact":
         return result
+    inner = max(1, result.k)
     certified = not isinstance(options.precision, Integral)
     if isinstance(options.precision, Integral):
         num_moduli = int(options.precision)
     else:
-        _, num_moduli = goal(options, max(1, inner), output == "dd")
+        _, num_moduli = goal(options, inner, output == "dd")
     cut = engine_of(options).cut(
-        size,
+        (result.batch, result.m, result.n, result.k),
         Scheme(num_moduli, options.scaling),
         certified=certified and options.scaling != "legacy",
         checked=bool(options.check),
         workspace_bytes=options.workspace_bytes,
     )
     sure = options.scaling != "legacy"
-    error = budget.relative_error_bound(num_moduli, max(1, inner)) if sure else None
+    bits = budget.effective_bits(num_moduli, inner)
     return replace(
         result,
         num_moduli=num_moduli,
-        bits=budget.effective_bits(num_moduli, max(1, inner)),
-        relative_error=error,
+        bits=bits,
+        relative_error=budget.relative_error_bound(num_moduli, inner) if sure else None,
         num_gemms=cut.num_gemms,
         tiles=cut.tiles,
         workspace_bytes=cut.workspace_bytes,
+        by_moduli=slice_budget.moduli_cost(result.m, result.n, result.k, num_moduli),
+        by_slices=_slices_of_bits(result, bits),
     )
+
+
+def _by_slices(result: Plan, options: Options) -> Plan:
+    """Return the plan of scheme "slices"."""
+    slicing = options.slicing
+    cut = engine_of(options).cut(
+        (result.batch, result.m, result.n, result.k),
+        slicing,
+        certified=False,
+        checked=False,
+        workspace_bytes=options.workspace_bytes,
+    )
+    bits = slice_budget.slice_bits(slicing)
+    return replace(
+        result,
+        bits=bits,
+        relative_error=slice_budget.slice_error_bound(slicing, max(1, result.k)),
+        num_gemms=cut.num_gemms,
+        tiles=cut.tiles,
+        workspace_bytes=cut.workspace_bytes,
+        slicing=slicing,
+        by_moduli=_moduli_of_bits(result, bits),
+        by_slices=slice_budget.slices_cost(result.m, result.n, result.k, slicing),
+    )
+
+
+def _slices_of_bits(result: Plan, bits: float) -> Cost | None:
+    try:
+        slicing = Slicing(slice_budget.slices_for_bits(bits))
+    except OptionError:
+        return None
+    return slice_budget.slices_cost(result.m, result.n, result.k, slicing)
+
+
+def _moduli_of_bits(result: Plan, bits: float) -> Cost:
+    # Of k equal entries: log2(P) = 2 bits + log2(k) + 1.  Slices never want too many.
+    inner = max(1, result.k)
+    num_moduli = budget.moduli_for_bits(2.0 * bits + math.log2(inner) + 1.0)
+    return slice_budget.moduli_cost(result.m, result.n, result.k, num_moduli)
 
 
 def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) -> Plan:

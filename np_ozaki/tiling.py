@@ -189,6 +189,8 @@ class CudaTiles:
         INT8 products of a modulus: 7 of half the size by the Strassen-Winograd scheme.
     symmetric : bool
         Whether B is A^T: one operand, and the tiles on and above the diagonal.
+    sums_bytes : int
+        Bytes of all products of one entry, where these are not int32 of each plane.
     """
 
     batch: int
@@ -201,6 +203,12 @@ class CudaTiles:
     fused: bool = False
     products: int = 1
     symmetric: bool = False
+    sums_bytes: int = 0
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of all products of one entry, where they are not fused."""
+        return self.sums_bytes or 4 * self.num_planes
 
     @property
     def workspace_bytes(self) -> int:
@@ -219,7 +227,7 @@ class CudaTiles:
                     m + n + 2 * k
                 )
         else:
-            planes = self.num_planes * ((m + n) * k + 4 * m * n)
+            planes = self.num_planes * (m + n) * k + self.entry_bytes * m * n
         panels = 0
         if self.host:
             # Two of each operand and three results, so that copies and kernels overlap.
@@ -241,6 +249,8 @@ def choose_cuda_tiles(
     num_planes: int,
     budget: int,
     host: bool = False,
+    sums_bytes: int = 0,
+    exact_k: int | None = None,
 ) -> CudaTiles:
     """Return the tiles of a product on a GPU that fit a budget.
 
@@ -254,6 +264,10 @@ def choose_cuda_tiles(
         Bytes of device memory.
     host : bool, optional
         Whether operands and result are in host memory.
+    sums_bytes : int, optional
+        As in `CudaTiles`.
+    exact_k : int, optional
+        Longest inner length of a tile; by default `INT8_K_BLOCK`.
 
     Returns
     -------
@@ -261,8 +275,9 @@ def choose_cuda_tiles(
         All of m where possible, so that A's planes are made once.  Never below one
         line in any direction, whatever the budget.
     """
-    tiles = CudaTiles(1, m, n, min(k, INT8_K_BLOCK), k, num_planes, host)
-    while 4 * num_planes * tiles.m * tiles.n > _PRODUCT_BYTES:
+    deep = min(k, exact_k or INT8_K_BLOCK)
+    tiles = CudaTiles(1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes)
+    while tiles.entry_bytes * tiles.m * tiles.n > _PRODUCT_BYTES:
         if tiles.n > _GOOD_TILE or tiles.n >= tiles.m:
             tiles = replace(tiles, n=_half(tiles.n))
         else:

@@ -753,9 +753,9 @@ FAULTS = {
         "_TERMS = {1: 1, 7: 1}",
     ),
     "cuda special values: of the wrong row": (
-        "_kernels/reconstruct.cu",
-        "special_value(a, b, of_a, i, of_b, j, bits, flags)",
-        "special_value(a, b, of_a, 0, of_b, j, bits, flags)",
+        "_kernels/results.cuh",
+        "special_value(a, b, batch_a, row, batch_b, column, bits, flags)",
+        "special_value(a, b, batch_a, 0, batch_b, column, bits, flags)",
     ),
     "cuda special values: flags of the first matrix": (
         "_kernels/reconstruct.cu",
@@ -773,7 +773,7 @@ FAULTS = {
         "*special = special_of(bits)",
     ),
     "cuda exceptions: overflow not told": (
-        "_kernels/reconstruct.cu",
+        "_kernels/results.cuh",
         "atomicOr(flags, OVERFLOW_FLAG)",
         "0",
     ),
@@ -918,9 +918,9 @@ FAULTS = {
         "        self._lines = lines\n",
     ),
     "cuda memory: no second try": (
-        "engines/cuda.py",
-        "            if budget <= _LEAST_BUDGET:\n",
-        "            if True:\n",
+        "engines/cuda_shortage.py",
+        "        if budget <= _LEAST_BUDGET:\n",
+        "        if True:\n",
     ),
     "checksum: one weight for all lines": (
         "engines/checksum.py",
@@ -1058,11 +1058,9 @@ FAULTS = {
         "",
     ),
     "prepared: on a device, nothing dropped for want of memory": (
-        "engines/cuda.py",
-        "dropped = drop_prepared(device.place())\n            device.free()\n"
-        "            if dropped:\n                job",
-        "dropped = 0\n            device.free()\n"
-        "            if dropped:\n                job",
+        "engines/cuda_shortage.py",
+        "dropped = drop_prepared(device.place())",
+        "dropped = 0",
     ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",

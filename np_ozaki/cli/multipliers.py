@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from np_ozaki.cli.measure import Case, Sample
 from np_ozaki.config import Options
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.functions import error_bound as promised_bound
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
 from np_ozaki.numerics.slicing import chosen_pairs
@@ -81,6 +82,16 @@ class Ours:
         if not computed.size:
             return np.zeros(computed.shape)
         a, b = _zeroed(case.a), _zeroed(case.b)
+        if self._options.scheme == "slices":
+            # A row's exponent is its own business.
+            computed = np.where(np.isnan(computed), np.inf, computed)
+            given = {x: y for x, y in self._given.items() if x != "workspace_bytes"}
+            bound: Array = promised_bound(
+                a[sample.rows], b[:, sample.columns], computed, **given
+            )
+            return bound
+        if self._call.num_moduli is None:
+            return None
         # Those of the whole operands: with scaling "accurate" they depend on both.
         mu, nu = CpuEngine().scaling_exponents(
             a[np.newaxis],

@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 from np_ozaki import hooks
 from np_ozaki._kernels.render import Variant
 from np_ozaki.engines import cpu_rebalance, cuda_rebalance, cuda_samples
-from np_ozaki.engines.base import Balanced, Cut, Exponents, Outcome, Scheme, Target
+from np_ozaki.engines.base import (
+    AnyScheme,
+    Balanced,
+    Cut,
+    Exponents,
+    Outcome,
+    Scheme,
+    Target,
+)
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
@@ -27,8 +35,10 @@ from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_hopper_lines import has_winograd
 from np_ozaki.engines.cuda_lines import Device, Operands
 from np_ozaki.engines.cuda_replay import Recorder, Recording
+from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_shortcuts import Shortcuts
 from np_ozaki.engines.cuda_sides import Job, Side, enter_both
+from np_ozaki.engines.cuda_slices import cut_slices, multiply_by_slices
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.cuda_tiles import (
     queue_residue_tiles,
@@ -45,7 +55,7 @@ from np_ozaki.engines.prepared import (
     Prepared,
     drop_prepared,
 )
-from np_ozaki.errors import WorkspaceError, refusal
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import (
     CudaTiles,
     choose_cuda_tiles,
@@ -54,9 +64,6 @@ from np_ozaki.tiling import (
 )
 
 __all__ = ["CudaEngine"]
-
-_LEAST_BUDGET = 1 << 22
-"""Workspace below which a product that finds no memory gives up."""
 
 _MOST_RECORDINGS = 256
 _PAIR_BYTES = 16
@@ -159,7 +166,7 @@ class CudaEngine(Stages):
     def cut(
         self,
         size: tuple[int, int, int, int],
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         certified: bool,
         checked: bool,
@@ -171,8 +178,8 @@ class CudaEngine(Stages):
         ----------
         size : tuple of int
             Batch, m, n, k.
-        scheme : Scheme
-            Moduli, scaling, shift.
+        scheme : Scheme or Slicing
+            Moduli, scaling, shift; or slices.
         certified : bool
             Whether a certificate takes one more product.
         checked : bool
@@ -186,8 +193,10 @@ class CudaEngine(Stages):
         """
         if not all(size):
             return Cut(0, 0, 0)
-        num_planes = scheme.num_moduli + certified
         budget = workspace_bytes or self.device.default_workspace()
+        if isinstance(scheme, Slicing):
+            return cut_slices(size, scheme, budget)
+        num_planes = scheme.num_moduli + certified
         tiles = self._tiles(size, num_planes, budget, scheme, host=True)
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
@@ -247,7 +256,7 @@ class CudaEngine(Stages):
         a: Any,
         b: Any,
         out: Any,
-        scheme: Scheme,
+        scheme: AnyScheme,
         *,
         workspace_bytes: int | None = None,
         certify: Target | None = None,
@@ -266,8 +275,9 @@ class CudaEngine(Stages):
             On the same side, any strides; batch 1 broadcasts.
         out : (batch, m, n) array of float64
             On the same side, any strides; must not overlap an operand.
-        scheme : Scheme
-            Moduli, scaling, shift.
+        scheme : Scheme or Slicing
+            Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
+            and `prepared` follow.
         workspace_bytes : int, optional
             Device memory for this product; None is the device's own default.
         certify : "conventional" or int, optional
@@ -302,16 +312,18 @@ class CudaEngine(Stages):
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
         limit = workspace_bytes or self.device.default_workspace()
+        if isinstance(scheme, Slicing):
+            keepers = self._keepers(a, b, prepared, limit)
+            return multiply_by_slices(
+                self, a, b, out, scheme, workspace_bytes, low, keepers
+            )
         key = None
         if low is None and line_shifts is None and not check and prepared == UNPREPARED:
             key = self._replay_key(a, b, out, scheme, certify, limit)
             found = None if key is None else self._replayed(key, a, b, out)
             if found is not None:
                 return self._looked_at(found, a, b, scheme, certify, limit)
-        keepers = (
-            self._keeper(a, prepared[0], limit, left=True),
-            self._keeper(b, prepared[1], limit, left=False),
-        )
+        keepers = self._keepers(a, b, prepared, limit)
         job = Job(a, b, out, low, line_shifts, scheme, certify, check, keepers)
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
@@ -443,6 +455,15 @@ class CudaEngine(Stages):
             symmetric=self._is_symmetric(job),
         )
 
+    def _keepers(
+        self, a: Any, b: Any, prepared: Pair, limit: int
+    ) -> tuple[Keeper, Keeper]:
+        """Return where to keep what is made of A and of B."""
+        return (
+            self._keeper(a, prepared[0], limit, left=True),
+            self._keeper(b, prepared[1], limit, left=False),
+        )
+
     def _keeper(
         self, x: Any, prepared: Prepared | None, limit: int, *, left: bool
     ) -> Keeper:
@@ -458,35 +479,18 @@ class CudaEngine(Stages):
         )
 
     def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:
-        """Multiply in tiles that the device has memory for, trying smaller ones."""
-        device = self.device
-        budget = workspace_bytes or device.default_workspace()
-        while True:
-            tiles = self._tiles_of(job, budget)
-            try:
-                return self._tiled(job, tiles)
-            except Exception as error:
-                if not device.is_out_of_memory(error):
-                    raise
-                # What the failed try holds is free only when its frames are.
-                traceback.clear_frames(error.__traceback__)
-                message = str(error)
-            dropped = drop_prepared(device.place())
-            device.free()
-            if dropped:
-                job = replace(job, keepers=(NO_KEEPER, NO_KEEPER))
-                continue
-            if budget <= _LEAST_BUDGET:
-                raise WorkspaceError(
-                    refusal(
-                        "workspace_bytes",
-                        workspace_bytes,
-                        f"the GPU has no memory for the smallest tiles ({message})",
-                        "free arrays there; the same product on engine='cpu' has the "
-                        "same bits",
-                    )
-                )
-            budget = min(budget, tiles.workspace_bytes) // 4
+        """Multiply in tiles that the device has memory for."""
+
+        def multiply(tiles: CudaTiles, keeps: bool) -> Outcome:
+            unkept = NO_KEEPER, NO_KEEPER
+            return self._tiled(job if keeps else replace(job, keepers=unkept), tiles)
+
+        return within_memory(
+            self.device,
+            workspace_bytes,
+            lambda budget: self._tiles_of(job, budget),
+            multiply,
+        )
 
     def _is_symmetric(self, job: Job) -> bool:
         """Return whether B is A^T, the same memory on the device, scaled alike."""

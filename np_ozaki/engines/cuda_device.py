@@ -17,7 +17,7 @@ from cupy.cuda import driver, runtime
 from cupy_backends.cuda.libs import cublas, nvrtc
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import OVERLAPPING_STAGES, Variant, source
+from np_ozaki._kernels.render import OVERLAPPING_STAGES, AnyVariant, source
 from np_ozaki.engines.choice import is_device_array
 from np_ozaki.engines.cuda_copies import Copies
 from np_ozaki.engines.cuda_hopper import CAPABILITY, OLDEST_NVRTC, ResidueTiles
@@ -67,7 +67,7 @@ _LEGACY_STREAMS, STREAM_PER_THREAD = frozenset({0, 1}), 2
 
 _ONE, _ZERO = np.array(1, dtype=np.int32), np.array(0, dtype=np.int32)
 
-_Kernel = tuple[int, str, Variant | None, str]
+_Kernel = tuple[int, str, AnyVariant | None, str]
 
 
 def unavailable() -> str | None:
@@ -169,7 +169,7 @@ class CupyDevice:
     def __init__(self) -> None:
         self._facts: dict[int, tuple[int, int, int]] = {}
         self._residue_tiles = ResidueTiles()
-        self._modules: dict[tuple[str, Variant | None], cupy.RawModule] = {}
+        self._modules: dict[tuple[str, AnyVariant | None], cupy.RawModule] = {}
         self._kernels: dict[_Kernel, cupy.cuda.Function] = {}
         self._mail: list[tuple[int, NDArray[np.uint64]]] = []
         self._lock = threading.Lock()
@@ -333,7 +333,7 @@ class CupyDevice:
 
     # Kernels -----------------------------------------------------------------------
 
-    def _module(self, stage: str, variant: Variant | None) -> cupy.RawModule:
+    def _module(self, stage: str, variant: AnyVariant | None) -> cupy.RawModule:
         key = (stage, variant)
         with self._lock:
             if key not in self._modules:
@@ -345,7 +345,7 @@ class CupyDevice:
     def launch(
         self,
         stage: str,
-        variant: Variant | None,
+        variant: AnyVariant | None,
         kernel: str,
         grid: tuple[int, ...],
         block: int,
@@ -357,7 +357,7 @@ class CupyDevice:
         function(grid, (block,), args, shared)
 
     def _function(
-        self, stage: str, variant: Variant | None, kernel: str, *, dynamic: bool
+        self, stage: str, variant: AnyVariant | None, kernel: str, *, dynamic: bool
     ) -> cupy.cuda.Function:
         """Return a kernel of the current device."""
         key = (int(runtime.getDevice()), stage, variant, kernel)
@@ -387,7 +387,8 @@ class CupyDevice:
     ) -> None:
         """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices.
 
-        cuBLAS counts in columns: its C is our out transposed, so the operands swap.
+        Entries of a row follow each other; rows and matrices may lie apart.  cuBLAS
+        counts in columns: its C is our out transposed, so the operands swap.
         """
         stack, rows, k = left.shape
         columns = right.shape[1]
@@ -406,16 +407,16 @@ class CupyDevice:
                 _ONE.ctypes.data,
                 right.data.ptr + h * right.strides[0],
                 runtime.CUDA_R_8I,
-                k,
+                right.strides[1],
                 right.strides[0],
                 left.data.ptr + h * left.strides[0],
                 runtime.CUDA_R_8I,
-                k,
+                left.strides[1],
                 left.strides[0],
                 (_ONE if accumulate else _ZERO).ctypes.data,
                 out.data.ptr + h * out.strides[0],
                 _CUDA_R_32I,
-                columns,
+                out.strides[1] // 4,
                 out.strides[0] // 4,
                 batch,
                 cublas.CUBLAS_COMPUTE_32I,
@@ -441,7 +442,7 @@ class CupyDevice:
     def launch_again(
         self,
         stage: str,
-        variant: Variant | None,
+        variant: AnyVariant | None,
         kernel: str,
         grid: tuple[int, ...],
         block: int,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import Variant
+from np_ozaki._kernels.render import AnyVariant
 
 __all__ = [
     "Address",
@@ -170,7 +170,7 @@ class Device(Protocol):
     def launch(
         self,
         stage: str,
-        variant: Variant | None,
+        variant: AnyVariant | None,
         kernel: str,
         grid: tuple[int, ...],
         block: int,
@@ -183,7 +183,7 @@ class Device(Protocol):
     def launch_again(
         self,
         stage: str,
-        variant: Variant | None,
+        variant: AnyVariant | None,
         kernel: str,
         grid: tuple[int, ...],
         block: int,
@@ -216,7 +216,10 @@ class Device(Protocol):
         ...
 
     def gemm(self, left: Any, right: Any, out: Any, *, accumulate: bool) -> None:
-        """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices."""
+        """Queue out[h] (+)= left[h] right[h]^T for a stack of int8 matrices.
+
+        Entries of a row follow each other; rows and matrices may lie apart.
+        """
         ...
 
     def tile_clusters(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import Variant, lent_bits, limit_words
+from np_ozaki._kernels.render import AnyVariant, Variant, lent_bits, limit_words
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_lines import (
@@ -111,13 +111,14 @@ class Stages:
         shift = gained(scheme, left)
         return structure(_RULES[scheme.scaling] | w << 32, bits | shift << 32, signed)
 
-    def _new_facts(self, operand: Operands) -> Facts:
+    def new_facts(self, operand: Operands) -> Facts:
+        """Return zeros for the facts of an operand's lines."""
         batch, lines, _ = operand.x.shape
         return Facts(self.device.zeros((4, batch, lines), np.uint64))
 
     def line_facts(self, operand: Operands, scheme: Scheme, *, left: bool) -> Facts:
         """Queue the kernels of stage scaling_exponents for A (left) or B."""
-        facts = self._new_facts(operand)
+        facts = self.new_facts(operand)
         self.device.mark("scaling_exponents")
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
@@ -155,7 +156,7 @@ class Stages:
         """
         # The kernel reads one a line: fewer would be read past their end.
         shifts = np.broadcast_to(shifts, operand.x.shape[:2])
-        moved = self._new_facts(operand)
+        moved = self.new_facts(operand)
         args = (
             facts.struct(self.device),
             shifts.size,
@@ -204,7 +205,7 @@ class Stages:
         grid: tuple[int, ...],
         args: tuple[Any, ...],
         *,
-        variant: Variant | None = None,
+        variant: AnyVariant | None = None,
         shared: int = 0,
     ) -> None:
         """Queue a kernel of a stage."""
@@ -266,16 +267,27 @@ class Stages:
         variant: Variant | None,
     ) -> None:
         """Queue the kernel that turns lines to planes of bytes."""
-        _, batch, lines, k = planes.shape
+        view = self._planes_struct(planes)
+        shape = planes.shape[1:]
+        self.by_lines(stage, kernel, operand, facts, view, shape, variant)
+
+    def by_lines(
+        self,
+        stage: str,
+        kernel: str,
+        operand: Operands,
+        facts: Facts,
+        view: NDArray[Any],
+        shape: tuple[int, int, int],
+        variant: AnyVariant | None,
+    ) -> None:
+        """Queue a kernel that writes bytes of lines, padded to a shape, to a view."""
+        batch, lines, k = shape
         if operand.along:
             grid = (batch * lines * -(-k // _CHUNK),)
         else:
             grid = (batch * -(-k // _TILE_K) * -(-lines // _TILE_LINES),)
-        args = (
-            operand.struct(),
-            facts.struct(self.device),
-            self._planes_struct(planes),
-        )
+        args = (operand.struct(), facts.struct(self.device), view)
         how = "along" if operand.along else "across"
         self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
 
@@ -288,7 +300,7 @@ class Stages:
         self, operand: Operands, variant: Variant, scheme: Scheme, *, left: bool
     ) -> tuple[Facts, Any]:
         """Return facts and residues of lines that shared memory holds, read once."""
-        facts = self._new_facts(operand)
+        facts = self.new_facts(operand)
         self.device.mark("residues")
         planes = self.new_planes(operand, variant.num_moduli + variant.cut_plane)
         args = (
@@ -425,10 +437,10 @@ class Stages:
             right.struct(),
             facts[1].struct(self.device),
             right.x.shape[0],
-            self._result_struct(out),
+            self.result_struct(out),
             width,
             flags,
-            self._result_struct(out if low is None else low),
+            self.result_struct(out if low is None else low),
         )
         variant = variant._replace(with_low=low is not None, with_check=check)
         self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
@@ -438,7 +450,8 @@ class Stages:
         strides = (s // 4 for s in products.strides[:3])
         return structure(self.device.pointer(products), *strides)
 
-    def _result_struct(self, out: Any) -> NDArray[Any]:
+    def result_struct(self, out: Any) -> NDArray[Any]:
+        """Return the kernels' view of a result."""
         return structure(*result_fields(self.device, out))
 
     def widen(self, products: Any, wide: Any) -> Any:

@@ -37,6 +37,10 @@ from np_ozaki.numerics.reference import norm_width
 
 __all__ = [
     "LONG",
+    "STATISTICAL_GROWTH",
+    "check_inner",
+    "check_kappa",
+    "check_tolerance",
     "effective_bits",
     "least_exponent",
     "lent_bits",
@@ -47,10 +51,13 @@ __all__ = [
     "required_moduli_exact",
 ]
 
-# Rounding errors of random sign: each is uniform in +-2**-mu / 2, so the sum over k
-# has a standard deviation of at most sqrt(2 / 3) * norm * norm / sqrt(M).  Putting
-# 1.73 for sqrt(k) allows 2 * 1.73 times norm * norm / sqrt(M), 4.2 times as much.
-_STATISTICAL_GROWTH = 1.73
+STATISTICAL_GROWTH = 1.73
+"""What takes the place of sqrt(k) for rounding errors of random sign.
+
+Each is uniform in +-2**-mu / 2, so the sum over k has a standard deviation of at most
+sqrt(2 / 3) * norm * norm / sqrt(M).  Putting 1.73 for sqrt(k) allows 2 * 1.73 times
+norm * norm / sqrt(M), 4.2 times as much.
+"""
 
 
 def required_bits(target_bits: int, k: int) -> int:
@@ -86,7 +93,7 @@ def required_bits(target_bits: int, k: int) -> int:
     >>> moduli_for_bits(required_bits(53, 1024))
     15
     """
-    _check_inner(k)
+    check_inner(k)
     if target_bits < 1:
         raise OptionError(
             refusal("target_bits", target_bits, "at least 1", "53 for doubles")
@@ -146,7 +153,7 @@ def effective_bits(num_moduli: int, k: int) -> float:
     so k equal entries are at most that divided by sqrt(k).  The floor of the
     exponent takes up to one bit of it.
     """
-    _check_inner(k)
+    check_inner(k)
     return scaling_bits(num_moduli) - math.log2(max(k, 1)) / 2.0
 
 
@@ -190,14 +197,11 @@ def relative_error_bound(
     2602.02549).
     """
     check_num_moduli(num_moduli)
-    _check_inner(k)
-    if not 1.0 <= kappa < math.inf:
-        raise OptionError(
-            refusal("kappa", kappa, "at least 1 and finite", "1 for a normwise bound")
-        )
+    check_inner(k)
+    check_kappa(kappa)
     growth = math.sqrt(k)
     if statistical:
-        growth = min(growth, _STATISTICAL_GROWTH)
+        growth = min(growth, STATISTICAL_GROWTH)
     root = math.sqrt(product_bound(num_moduli))
     delta = _norm_excess(num_moduli, k) * growth / root
     # The dozen roundings of this function stay far below one part in 2**40.
@@ -240,15 +244,7 @@ def moduli_for_target(
     >>> moduli_for_target(1024 * 2.0**-53, 1024, kappa=1.4)
     13
     """
-    if not 0.0 < relative_tolerance < math.inf:
-        raise OptionError(
-            refusal(
-                "relative_tolerance",
-                relative_tolerance,
-                "positive and finite",
-                "2**-53 asks for FP64 accuracy",
-            )
-        )
+    check_tolerance(relative_tolerance)
     for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
         bound = relative_error_bound(
             num_moduli, k, kappa=kappa, statistical=statistical
@@ -306,7 +302,7 @@ def required_moduli_exact(
     >>> required_moduli_exact(5.0, 58.0, 1024, asymmetric=False)
     15
     """
-    _check_inner(k)
+    check_inner(k)
     for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
         excess = math.log2(_norm_excess(num_moduli, k))
         # 2**-30 stands above the rounding errors of the logarithms.
@@ -413,8 +409,63 @@ def _norm_excess(num_moduli: int, k: int) -> float:
     return 2.0 * excess if k << 2 * width > limit else excess
 
 
-def _check_inner(k: int) -> None:
+def check_inner(k: int) -> None:
+    """Raise `OptionError` if an inner dimension is negative.
+
+    Parameters
+    ----------
+    k : int
+        Inner dimension.
+
+    Raises
+    ------
+    OptionError
+        Below 0.
+    """
     if k < 0:
         raise OptionError(
             refusal("k", k, "an inner dimension is not negative", "pass A.shape[1]")
+        )
+
+
+def check_kappa(kappa: float) -> None:
+    """Raise `OptionError` unless a ratio of norms is possible.
+
+    Parameters
+    ----------
+    kappa : float
+        See `relative_error_bound`.
+
+    Raises
+    ------
+    OptionError
+        Below 1, infinite or NaN.
+    """
+    if not 1.0 <= kappa < math.inf:
+        raise OptionError(
+            refusal("kappa", kappa, "at least 1 and finite", "1 for a normwise bound")
+        )
+
+
+def check_tolerance(relative_tolerance: float) -> None:
+    """Raise `OptionError` unless a tolerance can be asked for.
+
+    Parameters
+    ----------
+    relative_tolerance : float
+        See `moduli_for_target`.
+
+    Raises
+    ------
+    OptionError
+        Not positive, infinite or NaN.
+    """
+    if not 0.0 < relative_tolerance < math.inf:
+        raise OptionError(
+            refusal(
+                "relative_tolerance",
+                relative_tolerance,
+                "positive and finite",
+                "2**-53 asks for FP64 accuracy",
+            )
         )

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from np_ozaki.config import Options
 from np_ozaki.engines.base import Engine
-from np_ozaki.numerics import bounds
+from np_ozaki.engines.cpu_slices import slice_exponents
+from np_ozaki.numerics import bounds, slice_bounds
+from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.multiply import Way
 
 __all__ = ["bound_of_ways", "promised_bound"]
@@ -46,7 +48,7 @@ def promised_bound(
         The product, if it is known, of a double-double the lower half: it tells more
         of the last rounding.
     options : Options
-        Precision and scaling; not "legacy".
+        Precision and scaling, or slices; not "legacy".
     double : bool, optional
         Whether the product is a double-double.
 
@@ -63,7 +65,9 @@ def promised_bound(
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
         z = None if c is None else _matrix(c, i)
         with np.errstate(all="ignore"):
-            if options.engine != "native" and isinstance(moduli, Integral):
+            if options.scheme == "slices":
+                bound = _of_slices(x, y, z, options.slicing, double)
+            elif options.engine != "native" and isinstance(moduli, Integral):
                 kind = (int(moduli), options.scaling, 0)
                 bound = _of_moduli(engine, x, y, z, kind, double)
             else:
@@ -108,6 +112,8 @@ def bound_of_ways(
                 bound = _of_native(x, y)
             elif way.elsewhere == "exact":
                 bound = _of_rounding(c[i])
+            elif way.slicing is not None:
+                bound = _of_slices(x, y, c[i], way.slicing)
             elif way.balanced:
                 bound = _of_balanced(engine, x, y, c[i], way)
             else:
@@ -191,6 +197,21 @@ def _of_moduli(
     if not double:
         return bounds.product_bound(a, b, mu, nu)
     before = _before_rounding(a, b, mu, nu)
+    return _upwards(before + _of_last(bounds.magnitude_bound(a, b) + before, c, double))
+
+
+def _of_slices(
+    a: Array, b: Array, c: Array | None, slicing: Slicing, double: bool = False
+) -> Array:
+    """Bound a product of slices."""
+    mu = slice_exponents(np.abs(a).max(axis=1, initial=0.0), slicing)
+    nu = slice_exponents(np.abs(b).max(axis=0, initial=0.0), slicing)
+    if c is not None:
+        return slice_bounds.error_bound(a, b, c, mu, nu, slicing)
+    if not double:
+        return slice_bounds.product_bound(a, b, mu, nu, slicing)
+    before = _before_rounding(a, b, mu, nu)
+    before = _upwards(before + slice_bounds.pairs_bound(a, b, mu, nu, slicing))
     return _upwards(before + _of_last(bounds.magnitude_bound(a, b) + before, c, double))
 
 

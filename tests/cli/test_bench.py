@@ -99,6 +99,8 @@ def test_report_of_a_cpu(here, capsys):
     assert report["command"] == {
         "sizes": ["24", "8x20x12"],
         "moduli": [14, "auto"],
+        "scheme": ["moduli"],
+        "slices": [],
         "engines": ["cpu"],
         "dtype": "float64",
         "repeats": 2,
@@ -626,3 +628,56 @@ def test_nothing_to_draw(here, monkeypatch):
     monkeypatch.setattr(places.CpuPlace, "free_bytes", lambda self: 0)
     status, _ = run("--plot", "p.png")
     assert status == 0
+
+
+def test_slices_race_beside_moduli(here):
+    status, report = run(
+        *("--sizes", "24,8x20x12", "--moduli", "14", "--scheme", "moduli,slices"),
+        *("--slices", "7,6:all", "--bits-per-slice", "7"),
+    )
+    assert status == 0
+    assert report["command"]["slices"] == ["7 slices of 7", "6 slices of 7, all"]
+    for size in report["sizes"]:
+        rows = {row["contestant"]: row for row in size["results"]}
+        assert list(rows)[-3:] == [
+            "cpu 14",
+            "cpu 7 slices of 7",
+            "cpu 6 slices of 7, all",
+        ]
+        for row in rows.values():
+            assert row["state"] == "measured", row
+        of_slices = rows["cpu 7 slices of 7"]
+        assert of_slices["num_moduli"] is None
+        assert of_slices["slicing"] == {
+            "num_slices": 7,
+            "bits_per_slice": 7,
+            "pairs": "triangular",
+            "accumulate": "exact",
+        }
+        assert of_slices["max_error_u"] < 1e4
+
+
+def test_slices_alone(here):
+    status, report = run("--sizes", "9", "--scheme", "slices")
+    assert status == 0
+    names = [row["contestant"] for row in report["sizes"][0]["results"]]
+    assert names[-1] == "cpu 8 slices"
+    assert not any("14" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--slices", "0"), "must be 1 to 16"),
+        (("--slices", "8:some"), "must be 1 to 16"),
+        (("--scheme", "fast"), "must be one of moduli, slices"),
+        (("--scheme", "slices", "--bits-per-slice", "9"), "must be 2 to 8"),
+    ],
+)
+def test_refused_slices(here, capsys, arguments, text):
+    try:
+        status = cli.main(["bench", "--sizes", "9", *arguments])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert text in capsys.readouterr().err

@@ -512,3 +512,30 @@ def test_reader_that_stops_reading(terminal):
     )
     done = terminal.python("-c", program)
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("pairs", ["triangular", "all", "0-0,0-1,2-0"])
+def test_slices_keep_their_bounds(pairs, tmp_path, capsys):
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(1).standard_normal((20, 12)))
+    status = cli.main(
+        [
+            *("verify", str(path), "--no-progress", "--engine", "cpu"),
+            *("--scheme", "slices", "--num-slices", "5", "--pairs", pairs),
+            *("--json", str(tmp_path / "r.json")),
+        ]
+    )
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "np_ozaki: 5 slices" in out
+    (case,) = json.loads((tmp_path / "r.json").read_text())["cases"]
+    ours = case["results"][0]
+    assert ours["num_moduli"] is None
+    assert ours["holds"]
+    assert ours["max_error"] <= ours["bound"]
+
+
+def test_refused_pairs(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "--scheme", "slices", "--pairs", "0,1"])
+    assert "pairs such as 0-0,0-1" in capsys.readouterr().err

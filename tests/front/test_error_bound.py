@@ -12,6 +12,15 @@ from np_ozaki import OzArray
 from np_ozaki.numerics import reference
 from np_ozaki.testing import assert_same_bits, graded_operands, operands
 
+SLICES = st.fixed_dictionaries(
+    {
+        "scheme": st.just("slices"),
+        "num_slices": st.integers(1, 16),
+        "bits_per_slice": st.integers(2, 8),
+        "pairs": st.sampled_from(("all", "triangular", ((0, 0),))),
+        "accumulate": st.sampled_from(("exact", "float64")),
+    }
+)
 PRECISIONS = ("auto", "exact", 1e-12, 1e-4, 2, 8, 15, 30, 49)
 
 
@@ -48,6 +57,34 @@ def test_no_entry_errs_by_more(pair, precision, scaling):
     options = {"precision": precision, "scaling": scaling}
     assert_bounded(c, np_ozaki.error_bound(a, b, **options), a, b)
     assert_bounded(c, np_ozaki.error_bound(a, b, c, **options), a, b)
+
+
+@given(st.one_of(operands(max_side=4, max_k=8), graded_operands(3, 6, 2)), SLICES)
+def test_no_entry_of_slices_errs_by_more(pair, options):
+    a, b = pair
+    c, info = product(a, b, **options)
+    assert_bounded(c, info.bound, a, b)
+    assert_bounded(c, np_ozaki.error_bound(a, b, **options), a, b)
+    assert_bounded(c, np_ozaki.error_bound(a, b, c, **options), a, b)
+    if options["accumulate"] == "float64":
+        return
+    (hi, lo), info = product(a, b, output="dd", **options)
+    assert_bounded(hi, info.bound, a, b, lo)
+    before = np_ozaki.error_bound(a, b, output="dd", **options)
+    assert_bounded(hi, before, a, b, lo)
+
+
+def test_bounds_of_slices_are_tight():
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((30, 200)), rng.standard_normal((200, 20))
+    sizes = np.abs(a) @ np.abs(b)
+    u = 2.0**-53
+    for pairs, size in (("triangular", 8), ("all", 8), ("all", 7)):
+        _, info = product(a, b, scheme="slices", num_slices=size, pairs=pairs)
+        assert (info.bound <= 1.1 * u * sizes).all()
+    few, info = product(a, b, scheme="slices", num_slices=3)
+    assert np.abs(few - a @ b).max() > 1e-6
+    assert (info.bound < 2e-4 * sizes).all()
 
 
 @given(operands(max_side=4, max_k=8), st.sampled_from(("auto", "exact", 1e-6, 9, 30)))

@@ -98,3 +98,77 @@ def test_lengths():
         np_ozaki.plan(2, 2, -1)
     with pytest.raises(np_ozaki.OptionError, match="batch=-1"):
         np_ozaki.plan(2, 2, 2, batch=-1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "slices",
+    [
+        {},
+        {"num_slices": 3, "bits_per_slice": 7, "pairs": "all"},
+        {"num_slices": 4, "pairs": [(0, 0), (1, 0)], "accumulate": "float64"},
+    ],
+)
+@pytest.mark.parametrize("workspace", [None, 4 << 20])
+def test_slices_take_what_their_product_does(size, slices, workspace):
+    batch, m, n, k = size
+    a, b = np.ones((batch, m, k)), np.ones((batch, k, n))
+    options = {
+        "scheme": "slices",
+        "engine": "cpu",
+        "workspace_bytes": workspace,
+        **slices,
+    }
+    plan = np_ozaki.plan(m, n, k, batch=batch, **options)
+    _, info = np_ozaki.matmul(a, b, return_info=True, **options)
+    assert (plan.engine, plan.scheme, plan.scaling) == ("cpu", "slices", None)
+    assert (plan.num_slices, plan.num_moduli) == (info.num_slices, None)
+    assert (plan.tiles, plan.workspace_bytes) == (info.tiles, info.workspace_bytes)
+    assert plan.num_products == plan.num_gemms == plan.by_slices.num_gemms
+    assert plan.gemm_operations == plan.num_gemms * plan.flops
+
+
+def test_both_schemes_are_told_side_by_side():
+    plan = np_ozaki.plan(1024, 512, 1024, engine="cpu")
+    assert (plan.by_moduli.num_gemms, plan.num_products) == (15, 15)
+    assert (plan.by_slices.num_planes, plan.by_slices.num_gemms) == (8, 36)
+    assert plan.num_slices is plan.slicing is None
+    text = str(plan)
+    assert "\nby moduli  15, 15 products in INT8" in text
+    assert "\nby slices  8, 36 products in INT8" in text
+    plan = np_ozaki.plan(
+        1024, 512, 1024, engine="cpu", scheme="slices", num_slices=7, pairs="all"
+    )
+    assert (plan.num_slices, plan.num_products) == (7, 49)
+    assert round(plan.bits, 2) == 54.99
+    assert plan.by_moduli.num_gemms == 16
+    assert 1e-15 < plan.relative_error < 2e-15
+    assert "\nscheme     7 slices, all\n" in str(plan)
+    assert "\nby slices  7, 49 products in INT8" in str(plan)
+
+
+def test_the_other_scheme_has_as_many_bits():
+    for precision in (2, 8, 15, 30):
+        plan = np_ozaki.plan(10, 10, 5000, engine="cpu", precision=precision)
+        size = plan.by_slices.num_planes
+        again = np_ozaki.plan(
+            10, 10, 5000, engine="cpu", scheme="slices", num_slices=size
+        )
+        assert again.bits >= plan.bits
+        assert again.by_moduli.num_planes >= precision
+    # Sixteen slices of eight bits are fewer than 49 moduli.
+    plan = np_ozaki.plan(10, 10, 5000, engine="cpu", precision=49)
+    assert plan.by_slices is None
+    assert "by slices" not in str(plan)
+
+
+def test_empty_products_by_slices():
+    plan = np_ozaki.plan(0, 3, 4, engine="cpu", scheme="slices")
+    assert (plan.tiles, plan.workspace_bytes, plan.flops) == (0, 0, 0)
+
+
+def test_options_of_slices_are_checked():
+    with pytest.raises(np_ozaki.OptionError, match="num_slices"):
+        np_ozaki.plan(2, 2, 2, num_slices=5)
+    with pytest.raises(TypeError, match="got an unexpected"):
+        np_ozaki.plan(2, 2, 2, slices=5)

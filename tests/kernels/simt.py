@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from np_ozaki._kernels.render import Variant, source
+from np_ozaki._kernels.render import AnyVariant, source
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
@@ -46,7 +46,7 @@ def build(name: str, text: str) -> ctypes.CDLL:
 
 
 @functools.cache
-def library(stage: str, variant: Variant | None = None) -> ctypes.CDLL:
+def library(stage: str, variant: AnyVariant | None = None) -> ctypes.CDLL:
     """Return the kernels of a stage, each as `launch_<name>`."""
     text = source(stage, variant)
     names = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
@@ -74,7 +74,7 @@ def _value(argument: Any) -> Any:
 
 def launch(
     stage: str,
-    variant: Variant | None,
+    variant: AnyVariant | None,
     name: str,
     grid: tuple[int, ...],
     block: int,
