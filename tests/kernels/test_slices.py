@@ -108,9 +108,7 @@ def test_exponents_and_digits(slicing):
     want = slice_reference.slice_exponents(vectors, slicing)
     largest = as_bits([max(map(abs, vector)) for vector in vectors])
     mu = np.empty(len(vectors), np.int32)
-    each(
-        library(), "exponent", mu.size, largest, mu, s * b, slicing.largest_mantissa
-    )
+    each(library(), "exponent", mu.size, largest, mu, s * b, slicing.largest_mantissa)
     assert mu.tolist() == want
     plain_lines = np.empty(mu.size, np.uint8)
     each(library(), "is_plain_slicing", mu.size, mu, plain_lines)
@@ -140,9 +138,7 @@ def test_transposed_bytes():
     words = rng.integers(0, 256, (50, 4, 4)).astype(np.uint8)
     found = np.empty((50, 4), np.uint32)
     each(library(), "transposed", 50, words.view(np.uint32).reshape(50, 4), found)
-    assert np.array_equal(
-        found.view(np.uint8).reshape(50, 4, 4), words.swapaxes(1, 2)
-    )
+    assert np.array_equal(found.view(np.uint8).reshape(50, 4, 4), words.swapaxes(1, 2))
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -151,7 +147,9 @@ def test_words_hold_every_sum(slicing, wide):
     b = slicing.bits_per_slice
     for pairs in ("all", "triangular"):
         diagonals = Slicing(slicing.num_slices, b, pairs).diagonals
-        weights = tuple(each.weight for each in diagonals for _ in range(1 + (not wide)))
+        weights = tuple(
+            each.weight for each in diagonals for _ in range(1 + (not wide))
+        )
         words = value_words(Sums(b, weights, wide, "exact"))
         largest = 2 ** (63 if wide else 31)
         total = sum(largest << b * (w - weights[0]) for w in weights)
