@@ -147,7 +147,9 @@ def matmul(
         one bit; "legacy" is the first published fast mode, which depends on the scale
         of the data and fails on some: for comparison only.
     engine : {"auto", "cpu", "cuda", "cublas", "native"}, default "auto"
-        Who multiplies: "auto" is the GPU, else the CPU engine.
+        Who multiplies: "auto" is the GPU, else the CPU engine.  "cublas" is the
+        emulation that cuBLAS has itself, with bits of its own; what it does not
+        multiply goes where "auto" goes, and the info says why.
     workspace_bytes : int, optional
         Memory for workspaces, bytes; at least 4 MiB.  By default 1 GiB for all running
         products of this process on the CPU engine, where each thread takes up to 12 MB
@@ -227,7 +229,8 @@ def matmul(
     -----
     The result is a function of (a, b, precision, scaling) alone: engines, threads,
     tiles, memory limits and machines do not change a bit, except where 49 moduli are
-    too few and the info names a fallback: then it is as NumPy multiplies.
+    too few and the info names a fallback: then it is as NumPy multiplies; and except
+    for ``engine="cublas"``, whose bits are cuBLAS's own.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
     there and a number of moduli for `precision` nothing waits for it; "auto" waits for
@@ -334,11 +337,16 @@ def _is_bounded(return_info: object, options: Options) -> bool:
         raise OperandTypeError(
             refusal("return_info", return_info, limit, "True returns a CallInfo, too")
         )
-    _refuse_legacy(options)
+    _refuse_unbounded(options)
     return True
 
 
-def _refuse_legacy(options: Options) -> None:
+def _refuse_unbounded(options: Options) -> None:
+    """Refuse options of products whose error has no bound."""
+    if options.engine == "cublas":
+        limit = "cuBLAS promises no bound of its errors"
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", "cublas", limit, remedy))
     if options.scaling == "legacy" and options.engine != "native":
         limit = "its products may wrap, so that nothing bounds their error"
         raise OptionError(
@@ -373,7 +381,7 @@ def prepare(
     scaling : {"norm", "legacy"}, optional
         Likewise.
     engine : {"auto", "cpu", "cuda", "cublas", "native"}, optional
-        Likewise; "native" prepares nothing.
+        Likewise; "native" and "cublas" prepare nothing.
     workspace_bytes : int, optional
         Memory that may be held by all that is kept: what was used longest ago goes
         first.
@@ -462,8 +470,9 @@ def error_bound(
         what they promise, with |A||B| bounded by norms.
     scaling : {"norm", "accurate"}, optional
         Rule of the scaling exponents.
-    engine : {"auto", "cpu", "cuda", "cublas", "native"}, optional
+    engine : {"auto", "cpu", "cuda", "native"}, optional
         "native" bounds NumPy's own product; among the others it makes no difference.
+        "cublas" is refused: it promises no bound.
     output : {"float64", "dd"}, optional
         Of which product.
 
@@ -481,7 +490,7 @@ def error_bound(
     ShapeError
         Operands, or `c`, do not fit.
     OptionError
-        An option is out of range, or the scaling is "legacy".
+        An option is out of range, the scaling is "legacy" or the engine "cublas".
     OperandTypeError
         An option is of the wrong type; `matmul` leaves operands of these dtypes to
         NumPy; or integers are above 2^53, which float64 rounds.
@@ -511,7 +520,7 @@ def error_bound(
         check=False,
         **scheme_options("error_bound", more),
     )
-    _refuse_legacy(options)
+    _refuse_unbounded(options)
     x, y = _on_host(a), _on_host(b)
     _refuse_native(x, y, "error_bound")
     _refuse_long_integers(x, y, "error_bound")

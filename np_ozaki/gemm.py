@@ -17,6 +17,7 @@ from np_ozaki import context, hooks
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome, Scheme
+from np_ozaki.engines.cublas import CublasProduct, CublasRefusal, Settings
 from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
 from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
 from np_ozaki.precision import (
@@ -27,7 +28,7 @@ from np_ozaki.precision import (
     multiply,
     promised_bound,
 )
-from np_ozaki.stats import CallInfo
+from np_ozaki.stats import CUBLAS_FALLBACK, CallInfo
 from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 
 __all__ = [
@@ -76,7 +77,7 @@ _NO_OUTCOME = Outcome(overflow=False, invalid=False, workspace_bytes=0, tiles=0)
 
 
 def engine_of(options: Options) -> Engine:
-    """Return the engine of options that are not native.
+    """Return the engine of the contract of options that are not native.
 
     Parameters
     ----------
@@ -86,9 +87,10 @@ def engine_of(options: Options) -> Engine:
     Returns
     -------
     Engine
-        The only one of its kind in this process.
+        The only one of its kind in this process; for "cublas" the one that multiplies
+        what cuBLAS does not.
     """
-    if choice.resolve(options) == "cuda":
+    if choice.on_gpu(options):
         return choice.cuda_engine()
     return choice.cpu_engine()
 
@@ -110,7 +112,7 @@ def min_flops(options: Options) -> int:
         return 0
     if options.min_flops is not None:
         return options.min_flops
-    return CUDA_MIN_FLOPS if choice.resolve(options) == "cuda" else CPU_MIN_FLOPS
+    return CUDA_MIN_FLOPS if choice.on_gpu(options) else CPU_MIN_FLOPS
 
 
 def native_reason(options: Options) -> str | None:
@@ -230,6 +232,25 @@ def product(
         if counted:
             context.record(info)
         return info, outcome
+    fallback = None
+    if options.engine == "cublas":
+        made = _by_cublas(a, b, out, options)
+        if not isinstance(made, str):
+            info = CallInfo(
+                route,
+                "cublas",
+                batch,
+                m,
+                n,
+                k,
+                workspace_bytes=made.outcome.workspace_bytes,
+                tiles=made.outcome.tiles,
+                mantissa_bits=made.mantissa_bits,
+            )
+            if counted:
+                context.record(info)
+            return info, made.outcome
+        fallback = made
     served = _multiply(engine, a, b, out, options, low, prepared)
     outcome = served.outcome
     if bound is not None:
@@ -247,6 +268,7 @@ def product(
         k,
         num_moduli,
         options.scaling,
+        fallback,
         shift=shift,
         rebalanced=balanced,
         workspace_bytes=outcome.workspace_bytes,
@@ -260,6 +282,23 @@ def product(
     if counted:
         context.record(info)
     return info, outcome
+
+
+def _by_cublas(a: Array, b: Array, out: Array, options: Options) -> CublasProduct | str:
+    """Multiply by cuBLAS, or return why it has not; `out` may hold anything then."""
+    reason = choice.cublas_unavailable()
+    if reason is not None:
+        return f"{CUBLAS_FALLBACK}{reason}"
+    try:
+        return choice.cublas_engine().matmul(
+            a,
+            b,
+            out,
+            Settings.of(options),
+            workspace_bytes=options.workspace_bytes,
+        )
+    except CublasRefusal as error:
+        return f"{CUBLAS_FALLBACK}{error}"
 
 
 def _multiply(
@@ -294,13 +333,15 @@ def _fill(bound: Array, a: Array, b: Array, last: Array, ways: Sequence[Way]) ->
 def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:
     """Count the engine's part of a batch and the rest; return the whole call."""
     info = replace(info, left_out=served.left_out)
+    reasons = [x for x in (info.fallback, served.fallback) if x is not None]
+    fallback = "; ".join(reasons)
     others = replace(
         info,
         engine=served.elsewhere,
         batch=served.left_out,
         num_moduli=None,
         scaling=None,
-        fallback=served.fallback,
+        fallback=fallback,
         checked=False,
     )
     if counted:
@@ -310,7 +351,7 @@ def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInf
     if counted:
         ours = replace(info, batch=info.batch - served.left_out, left_out=0)
         context.record(ours)
-    return replace(info, fallback=served.fallback, checked=False)
+    return replace(info, fallback=fallback, checked=False)
 
 
 def signal(outcome: Outcome, native: Callable[[Array, Array], Any] = np.matmul) -> None:
@@ -566,7 +607,7 @@ def prepare_array(
     check_prepares(options)
     if not x.ndim:
         raise _scalar_error("x", x)
-    if not x.size or native_reason(options):
+    if not x.size or native_reason(options) or choice.resolve(options) == "cublas":
         return
     engine = engine_of(options)
     if (engine.name == "cpu") != isinstance(x, np.ndarray):

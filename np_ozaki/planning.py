@@ -23,12 +23,14 @@ from np_ozaki.config import (
 )
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.cublas import CublasRefusal, Settings
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
 from np_ozaki.gemm import engine_of, min_flops, native_reason, too_small
 from np_ozaki.numerics import budget, slice_budget
 from np_ozaki.numerics.slice_budget import Cost
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision import goal
+from np_ozaki.stats import CUBLAS_FALLBACK
 from np_ozaki.tiling import flops
 
 __all__ = ["Plan", "plan"]
@@ -41,7 +43,7 @@ class Plan:
     Attributes
     ----------
     engine : str
-        Who multiplies: "cpu", "cuda" or "native".
+        Who multiplies: "cpu", "cuda", "cublas" or "native".
     batch, m, n, k : int
         Size.
     scope : str
@@ -72,6 +74,10 @@ class Plan:
     by_moduli, by_slices : Cost or None
         What one matrix takes on INT8 units by either scheme: the planned one, and the
         other with as many bits an entry, or None if it cannot have them.
+    mantissa_bits : int or None
+        For engine "cublas": bits that an entry keeps, or may keep.
+    fallback : str or None
+        Why engine "cublas", which was asked for, leaves such a product to another.
     """
 
     engine: str
@@ -103,6 +109,9 @@ class Plan:
         cost = self.by_moduli if self.slicing is None else self.by_slices
         return None if cost is None else cost.num_gemms
 
+    mantissa_bits: int | None = None
+    fallback: str | None = None
+
     @property
     def flops(self) -> int:
         """2 m n k times the batch: the operations of one conventional product."""
@@ -123,6 +132,8 @@ class Plan:
         elif self.slicing is not None:
             lines.append(f"scheme     {self.slicing}")
             lines.append(f"accuracy   {self.bits:.1f} bits an entry")
+        elif self.mantissa_bits is not None:
+            lines.append(f"mantissa   {self.mantissa_bits} bits")
         elif self.engine != "native":
             lines.append("moduli     as many as the entries take to be exact")
         if self.relative_error is not None:
@@ -130,13 +141,16 @@ class Plan:
                 f", off by at most {self.relative_error:.1e} of row's norm times "
                 "column's, and one rounding"
             )
-        if self.gemm_operations is not None and self.workspace_bytes is not None:
+        if self.fallback is not None:
+            lines.append(f"because    {self.fallback}")
+        if self.gemm_operations is not None:
             kind = "INT8" if self.engine == "cuda" else "FP64"
             lines.append(
                 f"products   {self.num_gemms} in {kind}, "
                 f"{self.gemm_operations / 1e9:.3g} G operations "
                 f"(one conventional: {self.flops / 1e9:.3g})"
             )
+        if self.workspace_bytes is not None:
             megabytes = self.workspace_bytes / 1e6
             lines.append(f"workspace  {megabytes:.3g} MB in {self.tiles} tiles")
         lines += [
@@ -179,7 +193,7 @@ def plan(
         So many products.
     precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
-    **more
+    **more : object
         Options of scheme "slices" and engine "cublas", as for `matmul`.
 
     Returns
@@ -222,11 +236,20 @@ def plan(
         check=check,
         **scheme_options("plan", more),
     )
+    if options.engine == "cublas" and output == "dd":
+        limit = 'output="dd" is no product of engine "cublas"'
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", "cublas", limit, remedy))
     scope = _scope(options, rows, columns, inner)
     result = Plan("native", *size, scope)
     if native_reason(options) or too_small(options, rows, columns, inner):
         return result
-    result = replace(result, engine=choice.resolve(options), scheme=options.scheme)
+    if options.engine == "cublas":
+        result = _by_cublas(result, size, options)
+        if result.fallback is None:
+            return result
+    engine_name = engine_of(options).name
+    result = replace(result, engine=engine_name, scheme=options.scheme)
     if options.scheme == "slices":
         return _by_slices(result, options)
     return _by_moduli(replace(result, scaling=options.scaling), options, output)
@@ -301,6 +324,27 @@ def _moduli_of_bits(result: Plan, bits: float) -> Cost:
     inner = max(1, result.k)
     num_moduli = budget.moduli_for_bits(2.0 * bits + math.log2(inner) + 1.0)
     return slice_budget.moduli_cost(result.m, result.n, result.k, num_moduli)
+
+
+def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) -> Plan:
+    """Return what cuBLAS would take, or the reason why it does not multiply."""
+    reason = choice.cublas_unavailable()
+    if reason is not None:
+        return replace(result, fallback=f"{CUBLAS_FALLBACK}{reason}")
+    settings = Settings.of(options)
+    try:
+        tiles = choice.cublas_engine().cut(
+            size, settings, workspace_bytes=options.workspace_bytes
+        )
+    except CublasRefusal as error:
+        return replace(result, fallback=f"{CUBLAS_FALLBACK}{error}")
+    return replace(
+        result,
+        engine="cublas",
+        tiles=tiles.calls(*size[:3]),
+        workspace_bytes=tiles.workspace_bytes,
+        mantissa_bits=settings.mantissa_bits,
+    )
 
 
 def _length(name: str, value: SupportsIndex) -> int:

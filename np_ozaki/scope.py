@@ -264,8 +264,9 @@ class enabled(_Scope):
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.
     engine : {"auto", "cpu", "cuda", "cublas", "native"}, default "auto"
-        Who multiplies: "auto" is the GPU, else the CPU engine; "cublas" cuBLAS's own
-        emulation; "native" leaves everything to NumPy.
+        Who multiplies: "auto" is the GPU, else the CPU engine; "cublas" is the
+        emulation of cuBLAS, with bits of its own, and what it does not multiply goes
+        where "auto" goes; "native" leaves everything to NumPy.
     strategy : {"always", "performant"}, default "always"
         "performant" routes only what is predicted to be faster than native.
     min_flops : int, optional
@@ -324,8 +325,8 @@ class enabled(_Scope):
     Warns
     -----
     PerformanceWarning
-        When entering with ``engine="auto"`` on a machine without a GPU: results get
-        the contract's bits, but slower than native.
+        When entering with ``engine="auto"`` or "cublas" on a machine without a GPU:
+        results get the contract's bits, but slower than native.
     RouteWarning
         When entering where a hook cannot be installed, as without the compiled
         extension: its products of plain arrays are not caught, `OzArray` is.
@@ -394,7 +395,7 @@ class enabled(_Scope):
         assert self._options is not None  # noqa: S101 - set by __init__
         resolved = choice.resolve(self._options)
         _install(self._options)
-        slow = self._options.engine == "auto" and resolved == "cpu"
+        slow = self._options.engine in {"auto", "cublas"} and resolved == "cpu"
         if slow and native_reason(self._options) is None:
             warnings.warn(
                 f"no GPU engine here ({choice.cuda_unavailable()}): products run on "

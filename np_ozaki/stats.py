@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "CUBLAS_FALLBACK",
     "ArrayStats",
     "CallInfo",
     "Direction",
@@ -20,9 +21,30 @@ __all__ = [
     "RouteStats",
     "Stats",
     "TransferStats",
+    "because",
 ]
 
 Direction = Literal["to device", "to host"]
+
+CUBLAS_FALLBACK = 'engine="cublas": '
+"""How a reason begins for which cuBLAS left a product to np_ozaki's own engine."""
+
+
+def because(reason: str) -> str:
+    """Return the reason of a fallback with what it led to.
+
+    Parameters
+    ----------
+    reason : str
+        As `CallInfo.fallback`.
+
+    Returns
+    -------
+    str
+        For a report.
+    """
+    who = "own engine" if reason.startswith(CUBLAS_FALLBACK) else "native"
+    return f"{who} because {reason}"
 
 
 @dataclass(frozen=True, init=False)
@@ -34,15 +56,17 @@ class CallInfo:
     route : str
         Which function of NumPy or np_ozaki was called.
     engine : str
-        Who multiplied: "cpu", "cuda", "native", or "exact" where Python integers did.
+        Who multiplied: "cpu", "cuda", "cublas", "native", or "exact" where Python
+        integers did.
     batch, m, n, k : int
         Size of the product.
     num_moduli : int or None
-        N of the contract; None for slices and for native.
+        N of the contract; None for slices, native and cuBLAS.
     scaling : str or None
-        Rule of the scaling exponents; None for native.
+        Rule of the scaling exponents; None for native and cuBLAS.
     fallback : str or None
-        Why the product, or some matrices of its batch, were not the engine's.
+        Why the product, or some matrices of its batch, were not the engine's that was
+        asked for.
     shift : int
         Bits that A, whose entries have few, lent to B; below 0, B to A.
     rebalanced : bool
@@ -64,6 +88,11 @@ class CallInfo:
         With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
     num_slices : int or None
         S of scheme "slices"; None for others.
+    mantissa_bits : int or None
+        For engine "cublas": bits that entries kept, or with
+        ``mantissa_control="dynamic"`` the most that they may have kept.  For operands
+        on the host, which are waited for, it is then what cuBLAS says that it used;
+        0 where it multiplied in FP64 instead.
     """
 
     route: str
@@ -85,6 +114,7 @@ class CallInfo:
     left_out: int = 0
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     num_slices: int | None = None
+    mantissa_bits: int | None = None
 
     def __init__(
         self,
@@ -107,6 +137,7 @@ class CallInfo:
         left_out: int = 0,
         bound: NDArray[np.float64] | None = None,
         num_slices: int | None = None,
+        mantissa_bits: int | None = None,
     ) -> None:
         # By hand: each product makes one, and what a frozen dataclass would do, a call
         # for each field, takes five times as long.
@@ -130,6 +161,7 @@ class CallInfo:
             left_out=left_out,
             bound=bound,
             num_slices=num_slices,
+            mantissa_bits=mantissa_bits,
         )
 
     @property
@@ -151,7 +183,7 @@ class RouteStats:
     flops : dict of str to int
         Operations (2 m n k) by engine.
     fallbacks : dict of str to int
-        Calls that went native, by reason.
+        Calls that went native, or from cuBLAS to np_ozaki's own engine, by reason.
     recomputed : int
         Calls whose check failed once (``check="recompute"``).
     """
@@ -319,7 +351,7 @@ class Stats:
                 flops = route.flops[engine]
                 lines.append(f"{name}: {engine} {calls} calls, {flops / 1e9:.3f} GFLOP")
             lines += [
-                f"{name}: native because {reason}: {calls} calls"
+                f"{name}: {because(reason)}: {calls} calls"
                 for reason, calls in sorted(route.fallbacks.items())
             ]
             if route.recomputed:

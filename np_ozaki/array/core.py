@@ -101,7 +101,7 @@ class Core:
             and x.dtype.isnative
             and x.flags.aligned
             and choice.device_memory() is not None
-            and choice.resolve(context.default_options()) == "cuda"
+            and choice.on_gpu(context.default_options())
         )
         flat = x.ravel(order="K") if wanted else x
         if wanted and np.may_share_memory(flat, x):

@@ -109,7 +109,7 @@ def operand_for(x: Core, options: Options) -> Any:
     array
         On the device or the host.
     """
-    if choice.device_memory() is None or choice.resolve(options) != "cuda":
+    if choice.device_memory() is None or not choice.on_gpu(options):
         return x._read()
     try:
         return x._device_view()

@@ -112,6 +112,9 @@ def _command(arguments: argparse.Namespace) -> int:
         parser.error(
             "products would stay native; unset NP_OZAKI_ENGINE and NP_OZAKI_STRATEGY"
         )
+    if options.engine == "cublas":
+        # The environment alone can say that, too.
+        parser.error("all is about moduli, which cuBLAS has none of; give --engine")
     notes: list[str] = []
     folder = _folder(parser, arguments.output, notes)
     json_path = writable(parser, arguments.json)

@@ -38,7 +38,7 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as a shell would report it."""
 
 _LONGEST = 1 << 20
-_ENGINES: tuple[EngineName, ...] = ("cpu", "cuda")
+_ENGINES: tuple[EngineName, ...] = ("cpu", "cuda", "cublas")
 _CPU_SIZES = (256, 512, 1024, 2048)
 _GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
 _MODULI: tuple[Precision, ...] = (14, 15, "auto")
@@ -118,7 +118,8 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "--engines",
         type=_engines,
         metavar="ENGINES",
-        help="cpu, cuda or both, with a comma between; the GPU's if there is one",
+        help="cpu, cuda and cublas, that is cuBLAS's emulation as engine cublas asks "
+        "for it, with commas between; the GPU's own if there is one",
     )
     parser.add_argument(
         "--repeats",
@@ -268,7 +269,9 @@ def _command(arguments: argparse.Namespace) -> int:
         json_path = writable(parser, arguments.json)
         slicings = _slicings(arguments)
         engines = arguments.engines or (default_engine(),)
-        places += [open_place(engine) for engine in engines]
+        # Data of engine cublas lie where those of engine cuda do.
+        of_places = dict.fromkeys("cuda" if x == "cublas" else x for x in engines)
+        places += [open_place(engine) for engine in of_places]
     except OzakiError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2
@@ -280,12 +283,13 @@ def _command(arguments: argparse.Namespace) -> int:
             places,
             arguments.moduli if "moduli" in arguments.scheme else (),
             slicings=slicings,
+            engines=engines,
             load=arguments.load,
             syrk=arguments.syrk,
         )
         for size in sizes
     ]
-    report = _new_report(arguments, places, sizes)
+    report = _new_report(arguments, engines, places, sizes)
     print(header(report), flush=True)
     try:
         _bench(report, contests, arguments)
@@ -336,7 +340,10 @@ def _slicings(arguments: argparse.Namespace) -> list[Slicing]:
 
 
 def _new_report(
-    arguments: argparse.Namespace, places: Sequence[Place], sizes: Sequence[Size]
+    arguments: argparse.Namespace,
+    engines: Sequence[EngineName],
+    places: Sequence[Place],
+    sizes: Sequence[Size],
 ) -> dict[str, Any]:
     """Return a report of what is going to be measured."""
     report: dict[str, Any] = {
@@ -345,7 +352,7 @@ def _new_report(
             "moduli": list(arguments.moduli),
             "scheme": list(arguments.scheme),
             "slices": [str(slicing) for slicing in _slicings(arguments)],
-            "engines": [place.engine for place in places],
+            "engines": list(engines),
             "dtype": arguments.dtype,
             "repeats": arguments.repeats,
             "load_s": arguments.load,

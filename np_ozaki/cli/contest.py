@@ -20,7 +20,7 @@ import numpy as np
 from np_ozaki.cli.operands import Operands, Size, product_options
 from np_ozaki.cli.places import Place, host_free_bytes
 from np_ozaki.cli.sampler import GpuUse, Sampler
-from np_ozaki.config import Precision
+from np_ozaki.config import EngineName, Precision
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.stats import CallInfo
@@ -62,6 +62,8 @@ class Runner:
         Of np_ozaki.
     slicing : Slicing or None
         Of np_ozaki, instead of moduli.
+    by_cublas : bool
+        Whether np_ozaki lets cuBLAS multiply.
     symmetric : bool
         Whether it multiplies A by its transpose instead of B.
     state : str
@@ -89,6 +91,7 @@ class Runner:
     way: str | None = None
     precision: Precision | None = None
     slicing: Slicing | None = None
+    by_cublas: bool = False
     symmetric: bool = False
     state: str = "waiting"
     reason: str | None = None
@@ -104,6 +107,16 @@ class Runner:
     def races(self) -> bool:
         """Whether it has not left."""
         return self.state in {"waiting", "measured"}
+
+    @property
+    def engine(self) -> EngineName:
+        """Of np_ozaki: who is to multiply."""
+        return "cublas" if self.by_cublas else self.place.engine
+
+    @property
+    def emulated(self) -> bool:
+        """Whether cuBLAS is to emulate, whoever asks it."""
+        return self.by_cublas or self.way in self.place.emulated
 
     def leave(self, state: str, reason: str) -> None:
         """Take no further part.
@@ -131,7 +144,7 @@ class Runner:
         except MemoryError as error:
             self.leave("unavailable", f"does not fit the memory: {error}")
         except Exception as error:  # noqa: BLE001 - drivers and libraries raise all kinds
-            if self.way in self.place.emulated:
+            if self.emulated:
                 self.leave("unavailable", f"{type(error).__name__}: {error}")
             else:
                 text = "".join(traceback.format_exception(error)).strip()
@@ -151,6 +164,8 @@ class Contest:
         Precisions of np_ozaki.
     slicings : sequence of Slicing, optional
         Slices that it multiplies, too.
+    engines : sequence of str, optional
+        Of np_ozaki on a GPU: "cuda", or "cublas", or both.
     load : float, optional
         Seconds that each multiplies right before its repeats; 0 to take turns.
     syrk : bool, optional
@@ -164,17 +179,22 @@ class Contest:
         moduli: Sequence[Precision],
         *,
         slicings: Sequence[Slicing] = (),
+        engines: Sequence[EngineName] = ("cpu", "cuda"),
         load: float = 0.0,
         syrk: bool = False,
     ) -> None:
         self.size = size
         self.places = places
         self.load = load
-        self.runners = [
-            runner for place in places for runner in _runners(place, moduli, slicings)
-        ]
-        if syrk:
-            for place in places:
+        self.runners = []
+        for place in places:
+            ours = place.engine != "cuda" or "cuda" in engines
+            self.runners += _runners(
+                place, moduli if ours else (), slicings if ours else ()
+            )
+            if place.engine == "cuda" and "cublas" in engines:
+                self.runners.append(Runner("cublas engine", place, by_cublas=True))
+            if syrk and ours:
                 self.runners += _symmetric_runners(place, moduli, size)
         self._operands: Operands | None = None
         self._entries = 0
@@ -260,9 +280,11 @@ class Contest:
         out = self._arrays[place.engine][2]
         sampled = operands.sampled(place.rows(out, operands.rows))
         runner.max_error = operands.error(sampled)
-        if runner.way is not None:
-            return self._inspect_other(runner, out)
         info = runner.info
+        if runner.by_cublas and (info is None or info.engine != "cublas"):
+            return _not_ours(runner)
+        if runner.way is not None or runner.by_cublas:
+            return self._inspect_other(runner, out)
         scheme = runner.slicing or (info.num_moduli if info else None)
         if info is None or scheme is None or info.engine != place.engine:
             return _not_ours(runner)
@@ -300,7 +322,7 @@ class Contest:
 
     def _inspect_other(self, runner: Runner, out: Any) -> tuple[str, str] | None:
         place, error = runner.place, runner.max_error or 0.0
-        emulated = runner.way in place.emulated
+        emulated = runner.emulated
         limit = _GARBAGE if emulated else self.size.k + 1.0
         if not error <= limit:
             state = "unavailable" if emulated else "wrong"
@@ -428,10 +450,11 @@ class Contest:
             "contestant": runner.name,
             "place": runner.place.engine,
             "native": runner.way == runner.place.native,
-            "ours": runner.way is None,
+            "ours": runner.way is None and not runner.by_cublas,
             "precision": runner.precision,
             "symmetric": runner.symmetric,
             "num_moduli": info.num_moduli if info else None,
+            "mantissa_bits": info.mantissa_bits if info else None,
             "slicing": asdict(runner.slicing) if runner.slicing else None,
             "state": runner.state,
             "reason": runner.reason,
@@ -508,7 +531,7 @@ def _ours(runner: Runner, a: Any, b: Any, out: Any) -> Callable[..., Any]:
         a,
         b,
         out,
-        engine=runner.place.engine,
+        engine=runner.engine,
         **product_options(runner.slicing or runner.precision),
     )
 
@@ -516,4 +539,4 @@ def _ours(runner: Runner, a: Any, b: Any, out: Any) -> Callable[..., Any]:
 def _not_ours(runner: Runner) -> tuple[str, str]:
     """Return why a product that another engine has made must not race."""
     reason = "unknown" if runner.info is None else runner.info.fallback
-    return "unavailable", f"the product was not {runner.place.engine}'s: {reason}"
+    return "unavailable", f"the product was not {runner.engine}'s: {reason}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from np_ozaki.cli.measure import Case, Sample
 from np_ozaki.config import Options
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.functions import error_bound as promised_bound
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
 from np_ozaki.numerics.slicing import chosen_pairs
@@ -50,11 +51,18 @@ class Ours:
     @property
     def symmetric(self) -> bool:
         """Whether each pair of slices has its mirror image; with moduli always."""
+        if not self.scales:
+            return False
         if self._options.scheme == "moduli":
             return True
         slicing = self._options.slicing
         pairs = set(chosen_pairs(slicing.pairs, slicing.num_slices))
         return all((j, i) in pairs for i, j in pairs)
+
+    @property
+    def scales(self) -> bool:
+        """The contract says so; about bits of cuBLAS nobody does."""
+        return self._options.engine != "cublas"
 
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
         """Return the product, the engine's name and the number of moduli."""
@@ -68,12 +76,22 @@ class Ours:
 
     def bound(self, case: Case, sample: Sample, c: Array) -> Array | None:
         """Return the bound that belongs to the last product, of `case`."""
-        if self._call is None or not self.binding:
+        if self._call is None or self._call.engine == "cublas" or not self.binding:
             return None
         computed = c[np.ix_(sample.rows, sample.columns)]
         if not computed.size:
             return np.zeros(computed.shape)
         a, b = _zeroed(case.a), _zeroed(case.b)
+        if self._options.scheme == "slices":
+            # A row's exponent is its own business.
+            computed = np.where(np.isnan(computed), np.inf, computed)
+            given = {x: y for x, y in self._given.items() if x != "workspace_bytes"}
+            bound: Array = promised_bound(
+                a[sample.rows], b[:, sample.columns], computed, **given
+            )
+            return bound
+        if self._call.num_moduli is None:
+            return None
         # Those of the whole operands: with scaling "accurate" they depend on both.
         mu, nu = CpuEngine().scaling_exponents(
             a[np.newaxis],
@@ -111,6 +129,11 @@ class Native:
     @property
     def symmetric(self) -> bool:
         """BLAS has a routine for it."""
+        return True
+
+    @property
+    def scales(self) -> bool:
+        """Floating point does, away from its limits."""
         return True
 
     def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:

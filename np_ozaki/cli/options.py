@@ -9,6 +9,7 @@ from typing import Any, get_args
 from np_ozaki.config import (
     Accumulate,
     EngineName,
+    MantissaControl,
     MultiplicationScheme,
     Options,
     PairSchedule,
@@ -45,6 +46,9 @@ _NAMES = (
     "bits_per_slice",
     "pairs",
     "accumulate",
+    "mantissa_bits",
+    "mantissa_control",
+    "special_values",
 )
 
 
@@ -134,6 +138,23 @@ def add_product_options(
         "--accumulate",
         choices=get_args(Accumulate),
         help="how products of slices are added (exact)",
+    )
+    group.add_argument(
+        "--mantissa-bits",
+        type=int,
+        metavar="BITS",
+        help="of an entry, with engine cublas, 1 to 79 (55)",
+    )
+    group.add_argument(
+        "--mantissa-control",
+        choices=get_args(MantissaControl),
+        help="whether engine cublas takes so many, or at most so many (fixed)",
+    )
+    group.add_argument(
+        "--special-values",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whether engine cublas looks for NaN and Inf",
     )
 
 

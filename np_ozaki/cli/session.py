@@ -26,7 +26,7 @@ from np_ozaki.errors import OzakiError, RouteWarning
 from np_ozaki.gemm import min_flops, native_reason
 from np_ozaki.report import stats
 from np_ozaki.scope import enabled
-from np_ozaki.stats import Stats
+from np_ozaki.stats import Stats, because
 
 __all__ = ["Session", "text"]
 
@@ -218,7 +218,7 @@ def text(report: dict[str, Any]) -> str:
             for engine, count in sorted(counters["calls"].items())
         ]
     lines += [
-        f"  native because {reason}: {count} calls"
+        f"  {because(reason)}: {count} calls"
         for reason, count in sorted(report["fallbacks"].items())
     ]
     options = report["options"]

@@ -23,6 +23,8 @@ from np_ozaki.cli.options import (
 )
 from np_ozaki.cli.output import may_go_unread
 from np_ozaki.cli.table import as_json, footer, header, rows
+from np_ozaki.engines import choice
+from np_ozaki.engines.cublas import Settings
 from np_ozaki.errors import OzakiError, ShapeError
 from np_ozaki.gemm import native_reason
 
@@ -39,6 +41,11 @@ file.npz:NAME picks one of several arrays; sparse matrices are made dense, up to
 Exit status: 0 if everything np_ozaki promises holds, 1 if not, 2 if the command line
 or a file cannot be used.
 """
+
+_CUBLAS_NOTE = (
+    "engine cublas promises neither bits nor bounds: errors are shown, and only what "
+    "becomes of NaN and Inf is held to IEEE arithmetic"
+)
 
 
 def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
@@ -61,7 +68,7 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--no-progress", action="store_true", help="show no progress bar"
     )
-    add_product_options(parser, engines=("auto", "cpu", "cuda"))
+    add_product_options(parser, engines=("auto", "cpu", "cuda", "cublas"))
     parser.set_defaults(command=may_go_unread(_command), parser=parser)
 
 
@@ -77,6 +84,11 @@ def _command(arguments: argparse.Namespace) -> int:
         )
     json_path = writable(parser, arguments.json)
     notes: list[str] = []
+    if options.engine == "cublas":
+        notes.append(_CUBLAS_NOTE)
+        missing = choice.cublas_unavailable()
+        if missing is not None:
+            notes.append(f"engine cublas cannot run here: {missing}")
     try:
         cases = _cases(arguments.files, notes)
         ours = Ours(given(arguments), options)
@@ -91,6 +103,7 @@ def _command(arguments: argparse.Namespace) -> int:
             "scaling": options.scaling,
             "engine": options.engine,
             "slices": str(options.slicing) if options.scheme == "slices" else None,
+            "cublas": str(Settings.of(options)) if options.engine == "cublas" else None,
         },
         **report,
     }

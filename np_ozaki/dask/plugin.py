@@ -89,7 +89,7 @@ class EnablePlugin(WorkerPlugin):  # type: ignore[misc] # distributed's, unseen 
         with contextlib.ExitStack() as stack:
             stack.enter_context(enabled(**self._options))
             options = config().options.with_changes(**self._options)
-            if choice.resolve(options) == "cuda":
+            if choice.on_gpu(options):
                 device = _number(worker.name) % choice.device_count()
                 for executor in _task_threads(worker):
                     stack.enter_context(_on_device(executor, device))

@@ -21,12 +21,15 @@ from np_ozaki.errors import EngineUnavailableError, refusal
 from np_ozaki.stats import CallInfo
 
 if TYPE_CHECKING:
+    from np_ozaki.engines.cublas import CublasEngine
     from np_ozaki.engines.cuda import CudaEngine
     from np_ozaki.engines.memory import DeviceMemory
 
 __all__ = [
     "as_device_array",
     "cpu_engine",
+    "cublas_engine",
+    "cublas_unavailable",
     "cuda_engine",
     "cuda_unavailable",
     "device_count",
@@ -37,6 +40,7 @@ __all__ = [
     "may_share_memory",
     "needed_memory",
     "on_device",
+    "on_gpu",
     "resolve",
     "shortcut",
     "takes_shortcuts",
@@ -58,6 +62,8 @@ def _after_fork() -> None:
     _forked = _forked or (looked and cuda_unavailable() is None)
     cuda_unavailable.cache_clear()
     cuda_engine.cache_clear()
+    cublas_unavailable.cache_clear()
+    cublas_engine.cache_clear()
     device_memory.cache_clear()
 
 
@@ -100,6 +106,27 @@ def cuda_engine() -> CudaEngine:
     from np_ozaki.engines.cuda_device import CupyDevice
 
     return CudaEngine(CupyDevice())
+
+
+@functools.cache
+def cublas_unavailable() -> str | None:
+    """Return why cuBLAS does not emulate FP64 here, or None if it does."""
+    reason = cuda_unavailable()
+    if reason is not None:
+        return reason
+    from np_ozaki.engines import cuda_cublas
+
+    found: str | None = cuda_cublas.unavailable()
+    return found
+
+
+@functools.cache
+def cublas_engine() -> CublasEngine:
+    """Return the engine that is cuBLAS, where `cublas_unavailable` is None."""
+    from np_ozaki.engines.cublas import CublasEngine
+    from np_ozaki.engines.cuda_cublas import CublasLibrary
+
+    return CublasEngine(cuda_engine().device, CublasLibrary())
 
 
 @functools.cache
@@ -173,9 +200,15 @@ def engine_states() -> dict[str, str]:
     dict of str to str
         "available", or "unavailable: " and why.
     """
-    reason = cuda_unavailable()
-    cuda = f"unavailable: {reason}" if reason else "available"
-    return {"cpu": "available", "cuda": cuda}
+    reasons = {
+        "cpu": None,
+        "cuda": cuda_unavailable(),
+        "cublas": cublas_unavailable(),
+    }
+    return {
+        name: f"unavailable: {reason}" if reason else "available"
+        for name, reason in reasons.items()
+    }
 
 
 def _import_cuda_device() -> Any:
@@ -300,7 +333,7 @@ def takes_shortcuts(options: Options) -> bool:
     bool
         True for a number of moduli.
     """
-    return type(options.precision) is int
+    return type(options.precision) is int and options.engine != "cublas"
 
 
 def shortcut(a: Any, b: Any, out: Any, options: Options) -> tuple[Any, CallInfo] | None:
@@ -339,18 +372,41 @@ def resolve(options: Options) -> Resolved:
     Returns
     -------
     str
-        "cpu", "cuda" or "native".
+        "cpu", "cuda", "cublas" or "native".
 
     Raises
     ------
     EngineUnavailableError
         "cuda" is asked for and cannot run.
+
+    Notes
+    -----
+    Where cuBLAS does not emulate, "cublas" means what "auto" does.
     """
-    if options.engine == "auto":
+    engine = options.engine
+    if engine == "cublas" and cublas_unavailable() is None:
+        return engine
+    if engine == "auto" or engine == "cublas":
         return "cuda" if cuda_unavailable() is None else "cpu"
-    if options.engine == "cuda":
+    if engine == "cuda":
         cuda_engine()
-    return options.engine
+    return engine
+
+
+def on_gpu(options: Options) -> bool:
+    """Return whether products under these options run on a GPU.
+
+    Parameters
+    ----------
+    options : Options
+        As for `resolve`.
+
+    Returns
+    -------
+    bool
+        Whoever multiplies there.
+    """
+    return resolve(options) in {"cuda", "cublas"}
 
 
 def is_device_array(x: Any) -> bool:

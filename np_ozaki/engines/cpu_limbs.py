@@ -26,7 +26,13 @@ _SMALLEST_NORMAL = -1022
 
 
 def carry(limbs: list[Array]) -> None:
-    """Bring all limbs but the highest into [-2^29, 2^29], in place."""
+    """Bring all limbs but the highest into [-2^29, 2^29], in place.
+
+    Parameters
+    ----------
+    limbs : list of ndarray of float64
+        Integers, at most 2^52 in magnitude.
+    """
     for low, high in itertools.pairwise(limbs):
         carried = np.rint(low * (1 / _UNIT))
         high += carried
@@ -35,7 +41,18 @@ def carry(limbs: list[Array]) -> None:
 
 
 def sign_of(limbs: list[Array]) -> Array:
-    """Return the sign of the integers that limbs stand for."""
+    """Return the sign of the integers that limbs stand for.
+
+    Parameters
+    ----------
+    limbs : list of ndarray of float64
+        Integers; carried, in place.
+
+    Returns
+    -------
+    ndarray of float64
+        -1, 0 or 1.
+    """
     carry(limbs)
     sign = np.zeros_like(limbs[0])
     for limb in limbs:
@@ -47,7 +64,22 @@ def sign_of(limbs: list[Array]) -> Array:
 def sum_terms(
     limbs: list[Array], head: Array | None, shift: int
 ) -> tuple[Array, Array]:
-    """Return the pair that stands for sum limbs_i 2^(30 i) + head 2^shift."""
+    """Return the pair that stands for sum limbs_i 2^(30 i) + head 2^shift.
+
+    Parameters
+    ----------
+    limbs : list of ndarray of float64
+        Integers; may be carried, in place.
+    head : ndarray of float64 or None
+        Integers.
+    shift : int
+        0 or more.
+
+    Returns
+    -------
+    high, low : ndarray of float64
+        As in `rounding`.
+    """
     if len(limbs) > 3:
         # More than 106 bits: make terms that do not overlap, head included.
         if head is not None:
@@ -66,7 +98,15 @@ def sum_terms(
 
 
 def absorb(limbs: list[Array], value: Array) -> None:
-    """Add integers of any size, as float64, to limbs that have room for them."""
+    """Add integers of any size, as float64, to limbs that have room for them.
+
+    Parameters
+    ----------
+    limbs : list of ndarray of float64
+        Integers, changed in place.
+    value : ndarray of float64
+        Integers; the last limb takes what is beyond it.
+    """
     rest = value.copy()
     for i in range(len(limbs) - 1, -1, -1):
         unit = _UNIT**i
@@ -109,7 +149,20 @@ def _absorb_head(limbs: list[Array], head: Array, shift: int) -> list[Array]:
 
 
 def unscale(high: Array, low: Array, exponent: Exponents) -> Array:
-    """Return (high + low) 2^exponent, rounded once, for any exponents."""
+    """Return (high + low) 2^exponent, rounded once, for any exponents.
+
+    Parameters
+    ----------
+    high, low : ndarray of float64
+        A pair as in `rounding`, below 2^342.
+    exponent : ndarray of int64
+        Of their shape.
+
+    Returns
+    -------
+    ndarray of float64
+        Rounded to nearest, ties to even, also where it is subnormal.
+    """
     exponent = exponent.astype(np.int32)
     # C' = 0 comes out as +0 whatever signs its terms had: `low` is never -0.
     result = high + low
@@ -136,7 +189,24 @@ def rest_of(
     result: Array,
     exponents: Exponents,
 ) -> Array:
-    """Return round(C' 2^-exponents - result), 0 where `result` is infinite."""
+    """Return round(C' 2^-exponents - result), 0 where `result` is infinite.
+
+    Parameters
+    ----------
+    limbs : list of ndarray of float64
+        Of C', with `head` and `shift` as for `sum_terms`.
+    head : ndarray of float64 or None
+    shift : int
+    result : ndarray of float64
+        C' 2^-exponents, rounded.
+    exponents : ndarray of int64
+        mu + nu.
+
+    Returns
+    -------
+    ndarray of float64
+        What the rounding left.
+    """
     finite = np.isfinite(result)
     # C 2^(mu + nu) is an integer: C' itself, or C' rounded at one of its own bits.
     value = np.ldexp(np.where(finite, result, 0.0), exponents.astype(np.int32))

@@ -6,8 +6,6 @@ another or the engine.  All ways make the same call, cublasGemmEx.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import itertools
 import os
 import statistics
@@ -24,16 +22,21 @@ from numpy.typing import NDArray
 
 from np_ozaki.config import EngineName
 from np_ozaki.engines import choice
+from np_ozaki.engines.cuda_cublas import (
+    COMPUTE_EMULATED,
+    EAGER,
+    EMULATED_MATH,
+    FIXED_MANTISSA,
+    cublas_version,
+    destroy_handle,
+    new_handle,
+)
 from np_ozaki.errors import EngineUnavailableError, refusal
 
 __all__ = ["CudaPlace"]
 
-# Names of cublas_api.h that CuPy does not hand on.
 _PEDANTIC_MATH = 2
-_EMULATED_MATH = 8
-_COMPUTE_EMULATED = 79
-_EAGER = 2
-_FIXED_MANTISSA = 1
+"""cublasMath_t that CuPy has no name for."""
 
 _WARM_UP_CALLS = 20
 _TIMED_CALLS = 200
@@ -64,14 +67,26 @@ class _Way:
 
     @property
     def emulated(self) -> bool:
-        return self.math_mode == _EMULATED_MATH
+        return self.math_mode == EMULATED_MATH
+
+    def handle(self) -> int:
+        """Return a handle that multiplies in this way."""
+        settings = []
+        if self.emulated:
+            settings.append(("EmulationStrategy", EAGER))
+        if self.mantissa_bits is not None:
+            settings += [
+                ("FixedPointEmulationMantissaControl", FIXED_MANTISSA),
+                ("FixedPointEmulationMaxMantissaBitCount", self.mantissa_bits),
+            ]
+        return new_handle(self.math_mode, settings)
 
 
 _NATIVE = _Way("cuBLAS", cublas.CUBLAS_DEFAULT_MATH, cublas.CUBLAS_COMPUTE_64F)
 _OTHERS = (
     _Way("cuBLAS pedantic", _PEDANTIC_MATH, cublas.CUBLAS_COMPUTE_64F_PEDANTIC),
-    _Way("cuBLAS emulated", _EMULATED_MATH, _COMPUTE_EMULATED),
-    _Way("cuBLAS emulated 55", _EMULATED_MATH, _COMPUTE_EMULATED, 55),
+    _Way("cuBLAS emulated", EMULATED_MATH, COMPUTE_EMULATED),
+    _Way("cuBLAS emulated 55", EMULATED_MATH, COMPUTE_EMULATED, 55),
 )
 
 
@@ -113,21 +128,19 @@ class CudaPlace:
                 )
             )
         self._open: dict[str, tuple[_Way, int]] = {}
-        self._open[_NATIVE.name] = _NATIVE, _new_handle(_NATIVE)
+        self._open[_NATIVE.name] = _NATIVE, _NATIVE.handle()
         self.missing: dict[str, str] = {}
         for way in _OTHERS:
             try:
-                self._open[way.name] = way, _new_handle(way)
+                self._open[way.name] = way, way.handle()
             except (cublas.CUBLASError, EngineUnavailableError) as error:
-                self.missing[way.name] = f"cuBLAS {_cublas_version()}: {error}"
+                self.missing[way.name] = f"cuBLAS {cublas_version()}: {error}"
         self.ways = tuple(self._open)
 
     def close(self) -> None:
         """Give the handles back."""
         for _, handle in self._open.values():
-            # After a failed kernel everything fails; what was measured still counts.
-            with contextlib.suppress(cublas.CUBLASError, runtime.CUDARuntimeError):
-                cublas.destroy(handle)
+            destroy_handle(handle)
         self._open.clear()
 
     # Data ----------------------------------------------------------------------
@@ -252,7 +265,7 @@ class CudaPlace:
             "pci_bus_id": _pci_bus_id(index),
             "cuda_runtime": _dotted(runtime.runtimeGetVersion(), 1000, 10),
             "cuda_of_driver": _dotted(runtime.driverGetVersion(), 1000, 10),
-            "cublas": _cublas_version(),
+            "cublas": cublas_version(),
             "cupy": cupy.__version__,
             "environment": {
                 key: value
@@ -286,74 +299,8 @@ def _dotted(version: int, *units: int) -> str:
     return ".".join(parts)
 
 
-def _cublas_version() -> str:
-    try:
-        return _dotted(cublas.getVersion(0), 10_000, 100, 1)
-    except cublas.CUBLASError as error:
-        return f"of unknown version ({error})"
-
-
 def _pci_bus_id(index: int) -> str | None:
     try:
         return str(runtime.deviceGetPCIBusId(index))
     except runtime.CUDARuntimeError:
         return None
-
-
-def _new_handle(way: _Way) -> int:
-    """Return a handle that multiplies in one way."""
-    handle = int(cublas.create())
-    try:
-        cublas.setMathMode(handle, way.math_mode)
-        if way.emulated:
-            _set(handle, "cublasSetEmulationStrategy", _EAGER)
-        if way.mantissa_bits is not None:
-            _set(handle, "cublasSetFixedPointEmulationMantissaControl", _FIXED_MANTISSA)
-            _set(
-                handle,
-                "cublasSetFixedPointEmulationMaxMantissaBitCount",
-                way.mantissa_bits,
-            )
-    except BaseException:
-        cublas.destroy(handle)
-        raise
-    return handle
-
-
-def _set(handle: int, name: str, value: int) -> None:
-    """Call a setter of cuBLAS that CuPy does not wrap.
-
-    Raises
-    ------
-    EngineUnavailableError
-        The library does not have it, or refuses.
-    """
-    try:
-        setter = getattr(_library(), name)
-    except (OSError, AttributeError) as error:
-        raise EngineUnavailableError(
-            refusal(name, value, f"cannot be called ({error})", "cuBLAS 13.1 has it")
-        ) from error
-    setter.restype = ctypes.c_int
-    setter.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    status = setter(handle, value)
-    if status:
-        raise EngineUnavailableError(
-            refusal(name, value, f"cublasStatus_t {status}", "leave emulation out")
-        )
-
-
-def _library() -> ctypes.CDLL:
-    """Return the very cuBLAS that CuPy has loaded.
-
-    Raises
-    ------
-    OSError
-        It is not found among the files of this process.
-    """
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        for line in maps:
-            path = line.split(maxsplit=5)[-1].strip()
-            if os.path.basename(path).startswith("libcublas.so"):
-                return ctypes.CDLL(path)
-    raise OSError("libcublas.so is not among the files of this process")

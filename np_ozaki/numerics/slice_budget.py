@@ -150,7 +150,7 @@ def slice_error_bound(
     norms = [
         min(root * math.ldexp(delta, b * (size - i)) * peak, rho) for i in range(size)
     ]
-    pairs = sum(
+    pairs = math.fsum(
         weight * norms[i] * norms[j]
         for i, row in enumerate(pair_weights(slicing, k).tolist())
         for j, weight in enumerate(row)

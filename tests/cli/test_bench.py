@@ -11,10 +11,12 @@ import time
 import numpy as np
 import pytest
 
-from np_ozaki import cli
+from np_ozaki import cli, hooks
 from np_ozaki.cli import bench, contest, places
 from np_ozaki.engines import choice
+from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.engines.cublas import CublasProduct
 
 MISSING = "cuBLAS 12.9.1: cublasSetEmulationStrategy=2: cannot be called"
 
@@ -97,6 +99,8 @@ def test_report_of_a_cpu(here, capsys):
     assert report["command"] == {
         "sizes": ["24", "8x20x12"],
         "moduli": [14, "auto"],
+        "scheme": ["moduli"],
+        "slices": [],
         "engines": ["cpu"],
         "dtype": "float64",
         "repeats": 2,
@@ -189,6 +193,60 @@ def test_emulation_that_does_not_emulate(gpu, monkeypatch, capsys):
     reason = "the result has the bits of cuBLAS: nothing was emulated"
     assert f"cuBLAS emulated, 24: not available: {reason}" in report["notes"]
     assert reason in capsys.readouterr().out
+
+
+class CublasOnTheHost:
+    """The engine cublas as far as a bench knows it; the CPU does the work."""
+
+    def __init__(self, factor=1 + 2.0**-50):
+        self.factor = factor
+
+    def matmul(self, a, b, out, settings, *, workspace_bytes):
+        with hooks.unrouted():
+            np.matmul(a, b, out=out)
+        out *= self.factor
+        outcome = Outcome(False, False, 1000, 1)
+        return CublasProduct(outcome, settings.mantissa_bits)
+
+
+@pytest.fixture
+def engine_cublas(gpu, monkeypatch):
+    gpu.engine = "cuda"
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: None)
+    monkeypatch.setattr(choice, "cublas_engine", CublasOnTheHost)
+    monkeypatch.setattr(choice, "on_gpu", lambda options: False)
+
+
+@pytest.mark.usefixtures("engine_cublas")
+def test_engine_cublas_takes_part_when_asked():
+    status, report = run("--engines", "cublas", "--syrk")
+    assert status == 0
+    assert report["command"]["engines"] == ["cublas"]
+    ours = row(report, "cublas engine")
+    assert (ours["state"], ours["mantissa_bits"]) == ("measured", 55)
+    assert ours["workspace_bytes"] == 1000
+    assert {x["contestant"] for x in report["sizes"][0]["results"]} == {
+        "cuBLAS",
+        "cuBLAS emulated",
+        "cuBLAS emulated 55",
+        "cublas engine",
+    }
+
+
+@pytest.mark.usefixtures("engine_cublas")
+def test_engine_cublas_that_is_not_cublas(monkeypatch):
+    monkeypatch.setattr(choice, "cublas_engine", lambda: CublasOnTheHost(1.0))
+    status, report = run("--engines", "cublas")
+    assert status == 0
+    assert "nothing was emulated" in row(report, "cublas engine")["reason"]
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: "it is too old")
+    status, report = run("--engines", "cublas")
+    assert status == 0
+    ours = row(report, "cublas engine")
+    assert ours["state"] == "unavailable"
+    assert ours["reason"] == (
+        'the product was not cublas\'s: engine="cublas": it is too old'
+    )
 
 
 def test_emulation_that_fails(gpu, monkeypatch):
@@ -570,3 +628,56 @@ def test_nothing_to_draw(here, monkeypatch):
     monkeypatch.setattr(places.CpuPlace, "free_bytes", lambda self: 0)
     status, _ = run("--plot", "p.png")
     assert status == 0
+
+
+def test_slices_race_beside_moduli(here):
+    status, report = run(
+        *("--sizes", "24,8x20x12", "--moduli", "14", "--scheme", "moduli,slices"),
+        *("--slices", "7,6:all", "--bits-per-slice", "7"),
+    )
+    assert status == 0
+    assert report["command"]["slices"] == ["7 slices of 7", "6 slices of 7, all"]
+    for size in report["sizes"]:
+        rows = {row["contestant"]: row for row in size["results"]}
+        assert list(rows)[-3:] == [
+            "cpu 14",
+            "cpu 7 slices of 7",
+            "cpu 6 slices of 7, all",
+        ]
+        for row in rows.values():
+            assert row["state"] == "measured", row
+        of_slices = rows["cpu 7 slices of 7"]
+        assert of_slices["num_moduli"] is None
+        assert of_slices["slicing"] == {
+            "num_slices": 7,
+            "bits_per_slice": 7,
+            "pairs": "triangular",
+            "accumulate": "exact",
+        }
+        assert of_slices["max_error_u"] < 1e4
+
+
+def test_slices_alone(here):
+    status, report = run("--sizes", "9", "--scheme", "slices")
+    assert status == 0
+    names = [row["contestant"] for row in report["sizes"][0]["results"]]
+    assert names[-1] == "cpu 8 slices"
+    assert not any("14" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--slices", "0"), "must be 1 to 16"),
+        (("--slices", "8:some"), "must be 1 to 16"),
+        (("--scheme", "fast"), "must be one of moduli, slices"),
+        (("--scheme", "slices", "--bits-per-slice", "9"), "must be 2 to 8"),
+    ],
+)
+def test_refused_slices(here, capsys, arguments, text):
+    try:
+        status = cli.main(["bench", "--sizes", "9", *arguments])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2
+    assert text in capsys.readouterr().err

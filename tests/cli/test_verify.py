@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import io, sparse
 
-from np_ozaki import cli
+from np_ozaki import cli, hooks
 from np_ozaki.cli import cases, files, measure
 from np_ozaki.cli.exact import Vectors, exact_entry
 from np_ozaki.cli.multipliers import Native
+from np_ozaki.engines import choice
+from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
+from np_ozaki.engines.cublas import CublasProduct
 from np_ozaki.errors import WorkspaceError
 from np_ozaki.numerics import reference
 
@@ -87,6 +90,54 @@ def test_inverse_hilbert_is_exact():
     for i in range(12):
         for j in range(12):
             assert sum(h[i][k] * inverse[k][j] for k in range(12)) == (i == j)
+
+
+# Engine cublas ----------------------------------------------------------------------
+
+
+class Inaccurate:
+    """The engine cublas with bits, and a bad temper, of its own."""
+
+    def matmul(self, a, b, out, settings, *, workspace_bytes):
+        with hooks.unrouted(), np.errstate(all="ignore"):
+            np.matmul(a, b, out=out)
+        out *= 1 + 1e-9 * np.nanmax(np.abs(a))
+        if self.loses_nan:
+            out[np.isnan(out)] = 0.0
+        return CublasProduct(Outcome(False, False, 0, 1), settings.mantissa_bits)
+
+
+@pytest.mark.parametrize("loses_nan", [False, True])
+def test_engine_cublas_is_held_to_nan_and_inf_alone(here, monkeypatch, loses_nan):
+    engine = Inaccurate()
+    engine.loses_nan = loses_nan
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: None)
+    monkeypatch.setattr(choice, "cublas_engine", lambda: engine)
+    monkeypatch.setattr(choice, "on_gpu", lambda options: False)
+    odd = A.copy()
+    odd[1, 1] = np.nan
+    np.save("odd.npy", odd)
+    status, report = verify("odd.npy", "b.npy", "--engine", "cublas")
+    ours = report["cases"][0]["results"][0]
+    assert ours["engine"] == "cublas"
+    assert ours["max_error"] > 1000
+    assert ours["bound"] is ours["scaled_bits"] is None
+    assert report["options"]["cublas"] == "engine cublas, 55 bits"
+    assert any("promises neither bits nor bounds" in x for x in report["notes"])
+    assert ours["special_values"] is not loses_nan
+    assert status == int(loses_nan)
+    status, report = verify("a.npy", "--engine", "cublas", "--mantissa-bits", "40")
+    assert (status, report["options"]["cublas"]) == (0, "engine cublas, 40 bits")
+    assert report["cases"][0]["results"][0]["symmetric"] is None
+
+
+def test_engine_cublas_that_is_not_there(here, monkeypatch, capsys):
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: "it is too old")
+    monkeypatch.setattr(choice, "cuda_unavailable", lambda: "no GPU")
+    status, report = verify("a.npy", "b.npy", "--engine", "cublas")
+    assert status == 0
+    assert report["cases"][0]["results"][0]["engine"] == "cpu"
+    assert "engine cublas cannot run here: it is too old" in capsys.readouterr().out
 
 
 # Files ----------------------------------------------------------------------------
@@ -461,3 +512,30 @@ def test_reader_that_stops_reading(terminal):
     )
     done = terminal.python("-c", program)
     assert "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("pairs", ["triangular", "all", "0-0,0-1,2-0"])
+def test_slices_keep_their_bounds(pairs, tmp_path, capsys):
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(1).standard_normal((20, 12)))
+    status = cli.main(
+        [
+            *("verify", str(path), "--no-progress", "--engine", "cpu"),
+            *("--scheme", "slices", "--num-slices", "5", "--pairs", pairs),
+            *("--json", str(tmp_path / "r.json")),
+        ]
+    )
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "np_ozaki: 5 slices" in out
+    (case,) = json.loads((tmp_path / "r.json").read_text())["cases"]
+    ours = case["results"][0]
+    assert ours["num_moduli"] is None
+    assert ours["holds"]
+    assert ours["max_error"] <= ours["bound"]
+
+
+def test_refused_pairs(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["verify", "--scheme", "slices", "--pairs", "0,1"])
+    assert "pairs such as 0-0,0-1" in capsys.readouterr().err

@@ -38,6 +38,7 @@ HAS_CUPY = importlib.util.find_spec("cupy") is not None
 WITH_CUPY = {
     "np_ozaki.engines.cuda_bench",
     "np_ozaki.engines.cuda_copies",
+    "np_ozaki.engines.cuda_cublas",
     "np_ozaki.engines.cuda_device",
     "np_ozaki.engines.cuda_hopper",
     "np_ozaki.engines.cuda_launch",

@@ -23,6 +23,7 @@ A, B = np.eye(3), np.arange(9.0).reshape(3, 3)
 def forget():
     choice.cuda_unavailable.cache_clear()
     choice.cuda_engine.cache_clear()
+    choice.cublas_unavailable.cache_clear()
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def without_cupy(monkeypatch):
 def with_gpu(monkeypatch):
     """Let there be a GPU, as far as the choice is concerned."""
     monkeypatch.setattr(choice, "cuda_unavailable", lambda: None)
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: None)
     monkeypatch.setattr(choice, "cuda_engine", object)
 
 
@@ -77,7 +79,8 @@ def test_scope_of_an_engine_that_is_not_there_is_not_entered():
 @pytest.mark.usefixtures("without_cupy")
 def test_info_names_the_reason():
     states = np_ozaki.info().engines
-    assert states == {"cpu": "available", "cuda": f"unavailable: {NOT_INSTALLED}"}
+    missing = f"unavailable: {NOT_INSTALLED}"
+    assert states == {"cpu": "available", "cuda": missing, "cublas": missing}
 
 
 @pytest.mark.usefixtures("without_cupy")
@@ -160,11 +163,21 @@ def test_auto_is_the_gpu_where_there_is_one():
     assert choice.resolve(Options()) == "cuda"
     assert choice.resolve(Options(engine="cpu")) == "cpu"
     assert choice.resolve(Options(engine="native")) == "native"
-    assert choice.engine_states() == {"cpu": "available", "cuda": "available"}
+    assert choice.resolve(Options(engine="cublas")) == "cublas"
+    assert set(choice.engine_states().values()) == {"available"}
     assert min_flops(Options()) == CUDA_MIN_FLOPS
     assert min_flops(Options(engine="cpu")) == CPU_MIN_FLOPS
     assert min_flops(Options(reproducible=True)) == 0
     assert native_reason(Options(strategy="performant")) is None
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_cublas_that_does_not_emulate_means_auto(monkeypatch):
+    assert min_flops(Options(engine="cublas")) == CUDA_MIN_FLOPS
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: "too old")
+    assert choice.resolve(Options(engine="cublas")) == "cuda"
+    assert choice.engine_states()["cublas"] == "unavailable: too old"
+    assert choice.on_gpu(Options(engine="cublas"))
 
 
 @pytest.mark.usefixtures("with_gpu")
@@ -207,7 +220,7 @@ def fake_cupy(
     (cuda / "runtime.py").write_text(_RUNTIME.format(count=count))
     for part in (folder / "cupy_backends", libs.parent, libs):
         (part / "__init__.py").touch()
-    (libs / "cublas.py").touch()
+    (libs / "cublas.py").write_text("def getVersion(handle):\n    return 130000\n")
     (cuda / "driver.py").touch()
     (libs / "nvrtc.py").write_text(f"def getVersion():\n    {nvrtc}\n")
 
