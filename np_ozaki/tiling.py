@@ -277,7 +277,11 @@ def choose_cuda_tiles(
     """
     deep = min(k, exact_k or INT8_K_BLOCK)
     tiles = CudaTiles(1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes)
-    while tiles.entry_bytes * tiles.m * tiles.n > _PRODUCT_BYTES:
+    most = _PRODUCT_BYTES
+    if sums_bytes:
+        # Panels as wide as those of planes are long: A's are read again for each.
+        most = max(most, num_planes * (m + n) * deep)
+    while tiles.entry_bytes * tiles.m * tiles.n > most:
         if tiles.n > _GOOD_TILE or tiles.n >= tiles.m:
             tiles = replace(tiles, n=_half(tiles.n))
         else:

@@ -34,6 +34,10 @@ CUDA_HOPPER_TESTS = (
     "tests/engines/test_cuda_replay.py",
     "tests/engines/test_cuda_hopper.py",
 )
+CUDA_SLICES_TESTS = (
+    "tests/kernels/test_slices.py",
+    "tests/engines/test_cuda_slices.py",
+)
 CUDA_SHORTCUTS_TESTS = ("tests/engines/test_cuda_shortcuts.py",)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
@@ -1062,6 +1066,106 @@ FAULTS = {
         "dropped = drop_prepared(device.place())",
         "dropped = 0",
     ),
+    "cuda slices: the last bit of the largest entry": (
+        "_kernels/slices.cuh",
+        "((f << zeros) > most)",
+        "((f << zeros) >= most)",
+    ),
+    "cuda slices: ties up": (
+        "_kernels/slices.cuh",
+        "tie_up = (uint32)lost | ((uint32)value & 1)",
+        "tie_up = true",
+    ),
+    "cuda slices: no carry of a negative number": (
+        "_kernels/slices.cuh",
+        "(above ^ flip) + (negative && !value)",
+        "(above ^ flip)",
+    ),
+    "cuda slices: no carry of the offsets": (
+        "_kernels/slices.cuh",
+        " + (result.low < low);",
+        ";",
+    ),
+    "cuda slices: digits across two words": (
+        "_kernels/slices.cuh",
+        "(uint32)(low | high)",
+        "(uint32)low",
+    ),
+    "cuda slices: subnormal numbers are 0 in every line": (
+        "_kernels/slices.cuh",
+        "exponent <= 1086 - 66",
+        "true",
+    ),
+    "cuda slices: upper words of the largest entries": (
+        "_kernels/slice_exponents.cu",
+        "&largest, &special);\n  }\n",
+        "&largest, &special);\n    largest = largest >> 32 << 32;\n  }\n",
+    ),
+    "cuda slices: the last digits only": (
+        "_kernels/slices.cu",
+        "if (first + i < NUM_SLICES)",
+        "if (first + 4 <= NUM_SLICES)",
+    ),
+    "cuda slices: a sum without its sign": (
+        "_kernels/recombine.cuh",
+        ": (int)(low >> 32);",
+        ": (int64)(uint32)(low >> 32);",
+    ),
+    "cuda slices: long sums without their top": (
+        "_kernels/recombine.cuh",
+        "column[i] += high;",
+        "column[i] += 0;",
+    ),
+    "cuda slices: sums of one weight added one by one": (
+        "_kernels/recombine.cu",
+        "if (l + 1 < NUM_SUMS && sum_shift(l + 1) == sum_shift(l)) continue;",
+        "",
+    ),
+    "cuda slices: weights counted from 0": (
+        "_kernels/slice_tables.py",
+        "#define LEAST_SHIFT {b * least}",
+        "#define LEAST_SHIFT {0 * least}",
+    ),
+    "cuda slices: one word too few": (
+        "_kernels/slice_tables.py",
+        "(bound.bit_length() + 1 + 31) // 32",
+        "bound.bit_length() // 32",
+    ),
+    "cuda slices: sums that int32 does not hold": (
+        "engines/cuda_slices.py",
+        "rules.EXACT_SUM // (k <<",
+        "2 * rules.EXACT_SUM // (k <<",
+    ),
+    "cuda slices: a run does not add to the one before": (
+        "engines/cuda_slices.py",
+        "accumulate=add or number > 0",
+        "accumulate=add",
+    ),
+    "cuda slices: a block of k does not add to the one before": (
+        "engines/cuda_slices.py",
+        "accumulate=add or number > 0",
+        "accumulate=number > 0",
+    ),
+    "cuda slices: B's slices in A's order": (
+        "engines/cuda_slices.py",
+        "((count - 1) * k, -k)",
+        "(0, k)",
+    ),
+    "cuda slices: pairs of C^T are those of C": (
+        "engines/cuda_slices.py",
+        "tuple((j, i) for i, j in slicing.pairs)",
+        "slicing.pairs",
+    ),
+    "cuda slices: prepared in the other order": (
+        "engines/cuda_slices.py",
+        "            self._left,\n            (lines.start",
+        "            (lines.start",
+    ),
+    "cuda slices: planes of the last tile kept": (
+        "engines/cuda_slices.py",
+        "self._lines, self._planes = lines, None",
+        "self._lines = lines",
+    ),
     "choice: a child keeps the parent's engine": (
         "engines/choice.py",
         "    cuda_engine.cache_clear()\n",
@@ -1258,6 +1362,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda slices"):
+        return QUICK + CUDA_SLICES_TESTS
     if name.startswith("cuda shortcuts"):
         return QUICK + CUDA_SHORTCUTS_TESTS
     if name.startswith("cuda hopper"):

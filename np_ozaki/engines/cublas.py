@@ -331,9 +331,8 @@ class CublasEngine:
         kept = settings.mantissa_bits
         if bits is not None:
             # A call that needs more than it may keep multiplies in FP64.
-            told = [int(x) for x in device.fetch(bits)]
-            kept = max([x for x in told if x <= kept], default=0)
-            kept = max(kept, 0)
+            needed = [int(x) for x in device.fetch(bits)]
+            kept = max(x if x <= kept else 0 for x in (0, *needed))
         return CublasProduct(outcome, kept)
 
     def _multiply(

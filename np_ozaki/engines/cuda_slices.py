@@ -367,6 +367,8 @@ class _Side:
             "slices",
             self._slicing.num_slices,
             self._slicing.bits_per_slice,
+            # The order of slices: C^T = B^T A^T has them the other way round.
+            self._left,
             (lines.start, lines.stop),
             nbytes=self._bytes(),
             is_operand=lines.start == 0,

@@ -368,8 +368,11 @@ class Stages:
     @staticmethod
     def per_matrix(products: Any, left: Any, right: Any) -> Any:
         """Return products as (num_planes, batch, m, n), where a batch was folded."""
-        planes, batch_a, m, _ = left.shape
-        batch_b, n = right.shape[1:3]
+        planes, (batch_a, m), (batch_b, n) = (
+            products.shape[0],
+            left.shape[1:3],
+            right.shape[1:3],
+        )
         if batch_b == 1 < batch_a:
             return products.reshape(planes, batch_a, m, n)
         if batch_a == 1 < batch_b:
