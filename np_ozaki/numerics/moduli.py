@@ -1,45 +1,64 @@
-"""The one table of moduli, and the CRT constants that follow from it.
+"""The two tables of moduli, and the CRT constants that follow from them.
 
 The contract multiplies modulo N pairwise coprime moduli that fit INT8 residues.
-Nothing here is typed in: the table is the greedy descent from 256 that keeps every
-number coprime to those before it (and stops at `MAX_MODULI` numbers).  256 is first
-because a balanced residue modulo 256 is exactly an int8 and int32 wraps harmlessly
-modulo it.
+Nothing here is typed in.  The table of real products is the greedy descent from 256
+that keeps every number coprime to those before it (and stops at `MAX_MODULI` numbers).
+256 is first because a balanced residue modulo 256 is exactly an int8 and int32 wraps
+harmlessly modulo it.
+
+The table of complex products is the same descent, run to its end, among the odd numbers
+in which -1 is a square.  With s s = -1 modulo p, the complex integers modulo p fall into
+two rings of plain ones, x + i y -> x + s y and x - s y: a complex product is two real
+ones there.  2 must have an inverse to come back from them, hence no even modulus.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 from np_ozaki.errors import OptionError, refusal
 
 __all__ = [
+    "COMPLEX_MODULI",
     "MAX_MODULI",
     "MIN_MODULI",
     "MODULI",
+    "Family",
     "balanced_residue",
     "check_num_moduli",
     "coprime_descent",
     "crt_weights",
     "log2_modulus_product",
+    "max_moduli",
     "modulus_product",
+    "moduli_of",
     "product_bound",
+    "root_of_minus_one",
     "scaling_bits",
 ]
+
+Family = Literal["real", "complex"]
+"""Which table a product takes its moduli from."""
 
 MIN_MODULI = 2
 MAX_MODULI = 49
 
 
-def coprime_descent(start: int) -> Iterator[int]:
+def coprime_descent(
+    start: int, admits: Callable[[int], bool] = lambda candidate: True
+) -> Iterator[int]:
     """Yield integers below `start + 1`, each coprime to all that came before.
 
     Parameters
     ----------
     start : int
-        First and largest modulus.
+        First and largest candidate.
+    admits : callable, optional
+        Whether a candidate may be a modulus at all.
 
     Yields
     ------
@@ -48,52 +67,111 @@ def coprime_descent(start: int) -> Iterator[int]:
     """
     product = 1
     for candidate in range(start, 1, -1):
-        if math.gcd(candidate, product) == 1:
+        if math.gcd(candidate, product) == 1 and admits(candidate):
             product *= candidate
             yield candidate
 
 
-def _contract_moduli() -> tuple[int, ...]:
-    source = coprime_descent(256)
-    return tuple(next(source) for _ in range(MAX_MODULI))
-
-
-MODULI: tuple[int, ...] = _contract_moduli()
+MODULI: tuple[int, ...] = tuple(itertools.islice(coprime_descent(256), MAX_MODULI))
 """Moduli of the contract, descending; a product with N moduli uses the first N."""
 
 
-def check_num_moduli(num_moduli: int) -> None:
-    """Raise `OptionError` unless `num_moduli` lies in 2..49.
+@functools.cache
+def root_of_minus_one(modulus: int) -> int:
+    """Return the least s with ``s * s`` congruent to -1.
+
+    Parameters
+    ----------
+    modulus : int
+        p >= 2.
+
+    Returns
+    -------
+    int
+        0 where there is none.  No result depends on which root is taken: another one
+        exchanges the two products of some prime factors of p.
+    """
+    roots = (s for s in range(1, modulus) if (s * s + 1) % modulus == 0)
+    return next(roots, 0)
+
+
+COMPLEX_MODULI: tuple[int, ...] = tuple(
+    coprime_descent(256, lambda p: p % 2 == 1 and root_of_minus_one(p) > 0)
+)
+"""Moduli of complex products, descending, all that there are."""
+
+
+def moduli_of(family: Family) -> tuple[int, ...]:
+    """Return the table of a family.
+
+    Parameters
+    ----------
+    family : {"real", "complex"}
+        Of products.
+
+    Returns
+    -------
+    tuple of int
+        Moduli, descending.
+    """
+    return COMPLEX_MODULI if family == "complex" else MODULI
+
+
+def max_moduli(family: Family) -> int:
+    """Return the most moduli that a product of a family can take.
+
+    Parameters
+    ----------
+    family : {"real", "complex"}
+        Of products.
+
+    Returns
+    -------
+    int
+        49 or 22.
+    """
+    return len(moduli_of(family))
+
+
+def check_num_moduli(num_moduli: int, family: Family = "real") -> None:
+    """Raise `OptionError` unless `num_moduli` lies in 2..49, complex 2..22.
 
     Parameters
     ----------
     num_moduli : int
         N of the contract.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Raises
     ------
     OptionError
-        Outside `MIN_MODULI`..`MAX_MODULI`.
+        Below `MIN_MODULI` or above `max_moduli`.
     """
-    if not MIN_MODULI <= num_moduli <= MAX_MODULI:
+    most = max_moduli(family)
+    if not MIN_MODULI <= num_moduli <= most:
+        usual = 16 if family == "complex" else 15
+        of = " for complex products" if family == "complex" else ""
         raise OptionError(
             refusal(
                 "num_moduli",
                 num_moduli,
-                f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli",
-                "15 moduli give FP64 accuracy on ordinary data",
+                f"the table holds {MIN_MODULI} to {most} moduli{of}",
+                f"{usual} moduli give FP64 accuracy on ordinary data",
             )
         )
 
 
 @functools.cache
-def modulus_product(num_moduli: int) -> int:
+def modulus_product(num_moduli: int, family: Family = "real") -> int:
     """Return P, the product of the first `num_moduli` moduli.
 
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -105,56 +183,62 @@ def modulus_product(num_moduli: int) -> int:
     OptionError
         If `num_moduli` is out of range.
     """
-    check_num_moduli(num_moduli)
-    return math.prod(MODULI[:num_moduli])
+    check_num_moduli(num_moduli, family)
+    return math.prod(moduli_of(family)[:num_moduli])
 
 
-def product_bound(num_moduli: int) -> int:
+def product_bound(num_moduli: int, family: Family = "real") -> int:
     """Return M = (P - 1) // 2, the largest ``abs(C')`` that the scaling allows.
 
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     int
         M; the scaling exponents keep ``sum(abs(A') * abs(B')) <= M``.
     """
-    return (modulus_product(num_moduli) - 1) // 2
+    return (modulus_product(num_moduli, family) - 1) // 2
 
 
-def log2_modulus_product(num_moduli: int) -> float:
+def log2_modulus_product(num_moduli: int, family: Family = "real") -> float:
     """Return log2(P).
 
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     float
-        Bits of the residue number system: 117.783 for N = 15.
+        Bits of the residue number system: 117.783 for N = 15, complex 117.691 for 16.
     """
-    return math.log2(modulus_product(num_moduli))
+    return math.log2(modulus_product(num_moduli, family))
 
 
-def scaling_bits(num_moduli: int) -> float:
+def scaling_bits(num_moduli: int, family: Family = "real") -> float:
     """Return P' = (log2(P) - 1) / 2, the bits that each operand may use.
 
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     float
         log2 of the largest 2-norm of a scaled row or column.
     """
-    return (log2_modulus_product(num_moduli) - 1.0) / 2.0
+    return (log2_modulus_product(num_moduli, family) - 1.0) / 2.0
 
 
 @functools.cache

@@ -20,10 +20,11 @@ from typing import Protocol, TypeAlias
 
 from np_ozaki.errors import OptionError, ShapeError, refusal
 from np_ozaki.numerics.moduli import (
-    MODULI,
+    Family,
     balanced_residue,
     check_num_moduli,
     crt_weights,
+    moduli_of,
     modulus_product,
     product_bound,
 )
@@ -250,24 +251,29 @@ def _legacy_exponent(vector: Sequence[float], limit: int) -> int:
     return g - e
 
 
-def _accurate_exponents(
-    a_rows: Vectors, b_columns: Vectors, limit: int
-) -> tuple[list[int], list[int]]:
-    """Return (mu, nu) of rule "accurate", from one product of 6-bit magnitudes.
+def auxiliary(vectors: Vectors) -> tuple[IntegerVectors, list[int | None]]:
+    """Return the 6-bit magnitudes of rule "accurate", and r = 5 - e of each vector.
+
+    r is None for a vector of zeros.
+    """
+    tops = [_top_exponent(vector) for vector in vectors]
+    shifts = [None if e is None else 5 - e for e in tops]
+    table = [
+        [0 if r is None else _ceil_scaled(x, r) for x in vector]
+        for vector, r in zip(vectors, shifts, strict=True)
+    ]
+    return table, shifts
+
+
+def peak_exponents(
+    shifts: Sequence[int | None], peaks: Sequence[int], limit: int
+) -> list[int]:
+    """Return mu of rule "accurate" from the largest entries that vectors take part in.
 
     Safe because ``Cbar_ij**2 <= rowmax_i * colmax_j``, hence
     ``2**(g_i + h_j) * Cbar_ij <= M``; a negative g or h is lowered once more for
     the same reason as in rule "norm".
     """
-
-    def magnitudes(vectors: Vectors) -> tuple[IntegerVectors, list[int | None]]:
-        tops = [_top_exponent(vector) for vector in vectors]
-        shifts = [None if e is None else 5 - e for e in tops]
-        table = [
-            [0 if r is None else _ceil_scaled(x, r) for x in vector]
-            for vector, r in zip(vectors, shifts, strict=True)
-        ]
-        return table, shifts
 
     def exponent(shift: int | None, peak: int) -> int:
         if shift is None:
@@ -276,16 +282,23 @@ def _accurate_exponents(
         g = _largest_power_of_four(max(peak, 1), limit)
         return shift + (g if g >= 0 else g - 1)
 
-    a_bar, a_shifts = magnitudes(a_rows)
-    b_bar, b_shifts = magnitudes(b_columns)
+    return [exponent(r, peak) for r, peak in zip(shifts, peaks, strict=True)]
+
+
+def _accurate_exponents(
+    a_rows: Vectors, b_columns: Vectors, limit: int
+) -> tuple[list[int], list[int]]:
+    """Return (mu, nu) of rule "accurate", from one product of 6-bit magnitudes."""
+    a_bar, a_shifts = auxiliary(a_rows)
+    b_bar, b_shifts = auxiliary(b_columns)
     c_bar = [[dot(x, y) for y in b_bar] for x in a_bar]
     row_peaks = [max(row, default=0) for row in c_bar]
     column_peaks = [
         max((row[j] for row in c_bar), default=0) for j in range(len(b_bar))
     ]
     return (
-        [exponent(r, peak) for r, peak in zip(a_shifts, row_peaks, strict=True)],
-        [exponent(r, peak) for r, peak in zip(b_shifts, column_peaks, strict=True)],
+        peak_exponents(a_shifts, row_peaks, limit),
+        peak_exponents(b_shifts, column_peaks, limit),
     )
 
 
@@ -293,7 +306,7 @@ def dot(x: Sequence[int], y: Sequence[int]) -> int:
     return sum(map(operator.mul, x, y))
 
 
-def _check_scaling(scaling: str) -> None:
+def check_scaling(scaling: str) -> None:
     if scaling not in SCALINGS:
         raise OptionError(
             refusal("scaling", scaling, f"one of {SCALINGS}", 'use "norm", the default')
@@ -358,7 +371,7 @@ def scaling_exponents(
     integers, so the CRT never wraps.  "legacy" guarantees nothing.
     """
     check_num_moduli(num_moduli)
-    _check_scaling(scaling)
+    check_scaling(scaling)
     a_rows, b_columns = operands(a, b)
     return _exponents(finite(a_rows), finite(b_columns), num_moduli, scaling)
 
@@ -369,11 +382,16 @@ def _exponents(
     limit = product_bound(num_moduli)
     if scaling == "accurate":
         return _accurate_exponents(a_rows, b_columns, limit)
-    rule = _norm_exponent if scaling == "norm" else _legacy_exponent
     return (
-        [rule(row, limit) for row in a_rows],
-        [rule(column, limit) for column in b_columns],
+        line_exponents(a_rows, limit, scaling),
+        line_exponents(b_columns, limit, scaling),
     )
+
+
+def line_exponents(vectors: Vectors, limit: int, scaling: str) -> list[int]:
+    """Return the exponents of a rule that looks at one operand, "norm" or "legacy"."""
+    rule = _norm_exponent if scaling == "norm" else _legacy_exponent
+    return [rule(vector, limit) for vector in vectors]
 
 
 def integers(
@@ -406,7 +424,9 @@ def integers(
     return table
 
 
-def residues(vectors: IntegerVectors, num_moduli: int) -> list[IntegerVectors]:
+def residues(
+    vectors: IntegerVectors, num_moduli: int, family: Family = "real"
+) -> list[IntegerVectors]:
     """Return the balanced residues of integers modulo the first N moduli.
 
     Parameters
@@ -414,7 +434,9 @@ def residues(vectors: IntegerVectors, num_moduli: int) -> list[IntegerVectors]:
     vectors : list of list of int
         ``A'`` or ``B'``, K-major.
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -427,15 +449,17 @@ def residues(vectors: IntegerVectors, num_moduli: int) -> list[IntegerVectors]:
     OptionError
         If `num_moduli` is out of range.
     """
-    check_num_moduli(num_moduli)
+    check_num_moduli(num_moduli, family)
     return [
         [[balanced_residue(x, p) for x in vector] for vector in vectors]
-        for p in MODULI[:num_moduli]
+        for p in moduli_of(family)[:num_moduli]
     ]
 
 
 def residue_gemm(
-    a_residues: Sequence[IntegerVectors], b_residues: Sequence[IntegerVectors]
+    a_residues: Sequence[IntegerVectors],
+    b_residues: Sequence[IntegerVectors],
+    family: Family = "real",
 ) -> list[IntegerVectors]:
     """Return the products of the residues, reduced modulo each modulus.
 
@@ -443,6 +467,8 @@ def residue_gemm(
     ----------
     a_residues, b_residues : sequence of list of list of int
         From `residues`: rows of A and columns of B for the same N moduli.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -452,13 +478,16 @@ def residue_gemm(
     return [
         [[balanced_residue(dot(x, y), p) for y in b_plane] for x in a_plane]
         for p, a_plane, b_plane in zip(
-            MODULI[: len(a_residues)], a_residues, b_residues, strict=True
+            moduli_of(family)[: len(a_residues)], a_residues, b_residues, strict=True
         )
     ]
 
 
 def reconstruct(
-    c_residues: Sequence[IntegerVectors], mu: Sequence[int], nu: Sequence[int]
+    c_residues: Sequence[IntegerVectors],
+    mu: Sequence[int],
+    nu: Sequence[int],
+    family: Family = "real",
 ) -> list[list[float]]:
     """Return C from the residues of ``C'``, with one rounding.
 
@@ -471,6 +500,8 @@ def reconstruct(
         Exponents of the rows of A.
     nu : sequence of int, length n
         Exponents of the columns of B.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -484,8 +515,8 @@ def reconstruct(
         If the number of residue planes is not a valid N.
     """
     num_moduli = len(c_residues)
-    product = modulus_product(num_moduli)
-    weights = crt_weights(MODULI[:num_moduli])
+    product = modulus_product(num_moduli, family)
+    weights = crt_weights(moduli_of(family)[:num_moduli])
     result = []
     for i, row_exponent in enumerate(mu):
         row = []
@@ -567,7 +598,7 @@ def matmul(
     factors count as finite, however large.  A NaN result is 0x7ff8000000000000.
     """
     check_num_moduli(num_moduli)
-    _check_scaling(scaling)
+    check_scaling(scaling)
     a_rows, b_columns = operands(a, b)
     a_finite, b_finite = finite(a_rows), finite(b_columns)
     mu, nu = _exponents(a_finite, b_finite, num_moduli, scaling)
