@@ -37,6 +37,7 @@ from np_ozaki.numerics.slicing import (
 
 __all__ = [
     "AUTO_MODULI",
+    "COMPLEX_AUTO_MODULI",
     "MAX_MANTISSA_BITS",
     "SLICE_OPTIONS",
     "SMALLEST_TOLERANCE",
@@ -70,6 +71,7 @@ Check = bool | Literal["recompute"]
 Output = Literal["float64", "dd"]
 
 AUTO_MODULI = 15
+COMPLEX_AUTO_MODULI = 16
 """Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
 
 SMALLEST_TOLERANCE = 2.0**-52

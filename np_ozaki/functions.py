@@ -34,7 +34,7 @@ from np_ozaki.gemm import (
     prepare_array,
 )
 from np_ozaki.routes import explicit
-from np_ozaki.routes.decision import as_float64
+from np_ozaki.routes.decision import as_common
 from np_ozaki.stats import CallInfo
 
 __all__ = ["error_bound", "matmul", "prepare"]
@@ -87,15 +87,18 @@ def _device_matmul(
 
 
 def _check_doubled(*operands: Any) -> None:
-    """Refuse operands of a double-double that float64 cannot hold."""
+    """Refuse operands of a double-double that float64 or complex128 cannot hold."""
+    whole = any(getattr(x, "dtype", FLOAT64).kind == "c" for x in operands)
+    whole = whole and not any(map(choice.is_device_array, operands))
+    kinds, most = ("biufc", np.complex128) if whole else ("biuf", np.float64)
     for name, x in zip("ab", operands, strict=True):
         kind = type(x)
         on_host = not choice.is_device_array(x)
         if on_host and kind not in {np.ndarray, np.memmap}:
             limit = 'output="dd" multiplies plain arrays'
             what = f"{kind.__module__}.{kind.__name__}"
-        elif x.dtype.kind not in "biuf" or not np.can_cast(x.dtype, np.float64):
-            limit = 'output="dd" multiplies real entries that float64 holds'
+        elif x.dtype.kind not in kinds or not np.can_cast(x.dtype, most):
+            limit = f'output="dd" multiplies entries that {most.__name__} holds'
             what = x.dtype.name
         else:
             continue
@@ -298,8 +301,7 @@ def _multiplied(
         return explicit.run("matmul", np.matmul, multiply, (a, b), out, options)
     _check_doubled(a, b)
     return matmul_arrays(
-        as_float64(a),
-        as_float64(b),
+        *as_common(a, b),
         None,
         route="matmul",
         options=options,
@@ -527,8 +529,9 @@ def error_bound(
     double = output is not None and _is_double(output, None, options)
     if isinstance(c, DoubleDouble):
         double, c = True, c.lo
-    z = None if c is None else as_float64(_on_host(c))
-    bound = error_bound_arrays(as_float64(x), as_float64(y), z, options, double=double)
+    x, y = as_common(x, y)
+    z = None if c is None else as_common(_on_host(c), x)[0]
+    bound = error_bound_arrays(x, y, z, options, double=double)
     return bound if bound.ndim else bound[()]
 
 
@@ -560,9 +563,10 @@ def _promise(precision: object) -> str | None:
 
 def _refuse_native(a: Any, b: Any, wish: str) -> None:
     """Refuse operands whose product would be left to NumPy."""
-    on_device = choice.is_device_array(a) or choice.is_device_array(b)
-    rule = explicit.dtype_reason if on_device else explicit.native_reason
-    reason = rule(a, b)
+    if choice.is_device_array(a) or choice.is_device_array(b):
+        reason = explicit.dtype_reason(a, b)
+    else:
+        reason = explicit.native_reason(a, b, complex_too=True)
     if reason is not None:
         raise OperandTypeError(
             f"{reason}: left to NumPy, which {wish} does not go with; pass plain "

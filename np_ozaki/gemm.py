@@ -14,6 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context, hooks
+from np_ozaki.complex_products import (
+    complex_bound_of_ways,
+    complex_promised_bound,
+    is_complex,
+    multiply_complex,
+)
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome, Scheme
@@ -46,12 +52,16 @@ __all__ = [
     "too_small",
 ]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or complex128."""
 
 FLOAT64 = np.dtype(np.float64)
 """Of native byte order; NumPy has one such object, but for those with metadata."""
 
 _PACKAGE = "np_ozaki."
+
+COMPLEX_FALLBACK = "complex products run on the CPU engine"
+"""Reason where a GPU was to multiply."""
 
 _SHORT_ROUTE = "matmul"
 """The one that looks for shortcuts."""
@@ -173,6 +183,7 @@ def product(
     ----------
     a : (batch, m, k) ndarray of float64
         Any strides; batch 1 broadcasts.  Or an array on a GPU, like the other two.
+        Or of complex128, like all of them.
     b : (batch, k, n) ndarray of float64
         Any strides; batch 1 broadcasts.
     out : (batch, m, n) ndarray of float64
@@ -199,14 +210,17 @@ def product(
     """
     batch, m, n = out.shape
     k = a.shape[2]
-    reason = native_reason(options) or too_small(options, m, n, k)
+    parts = 2 if is_complex(out) else 1
+    reason = native_reason(options) or too_small(options, parts * m, n, parts * k)
     if reason is not None and low is None:
         with hooks.unrouted():
             np.matmul(a, b, out=out)
         if bound is not None:
             ways = [Way(Scheme(2), elsewhere="native")] * batch
             _fill(bound, a, b, out, ways)
-        info = CallInfo(route, "native", batch, m, n, k, fallback=reason)
+        info = CallInfo(
+            route, "native", batch, m, n, k, fallback=reason, dtype=out.dtype.name
+        )
         if counted:
             context.record(info)
         return info, _NO_OUTCOME
@@ -233,7 +247,10 @@ def product(
             context.record(info)
         return info, outcome
     fallback = None
-    if options.engine == "cublas":
+    if parts > 1 and engine.name != "cpu":
+        engine = choice.cpu_engine()
+        fallback = COMPLEX_FALLBACK
+    elif options.engine == "cublas":
         made = _by_cublas(a, b, out, options)
         if not isinstance(made, str):
             info = CallInfo(
@@ -257,7 +274,8 @@ def product(
         _fill(bound, a, b, out if low is None else low, served.ways)
         if low is not None:
             hi = out if isinstance(out, np.ndarray) else choice.to_host(out)
-            bound[np.isinf(hi) & ~np.isnan(bound)] = np.inf
+            for x, y in zip(_parts(hi), _parts(bound), strict=True):
+                y[np.isinf(x) & ~np.isnan(y)] = np.inf
     num_moduli, shift, balanced = served.most()
     info = CallInfo(
         route,
@@ -276,6 +294,7 @@ def product(
         checked=bool(options.check),
         recomputed=served.recomputed,
         num_slices=options.num_slices if options.scheme == "slices" else None,
+        dtype=out.dtype.name,
     )
     if served.left_out:
         return _count_left_out(info, served, counted=counted), outcome
@@ -311,11 +330,12 @@ def _multiply(
     prepared: Pair,
 ) -> Served:
     """Multiply where the engine can: the CPU engine takes copies of device arrays."""
+    how = multiply_complex if is_complex(out) else multiply
     if engine.name != "cpu" or isinstance(out, np.ndarray):
-        return multiply(engine, a, b, out, options, low, prepared)
-    here = np.empty(out.shape)
-    rest = None if low is None else np.empty(out.shape)
-    served = multiply(engine, choice.to_host(a), choice.to_host(b), here, options, rest)
+        return how(engine, a, b, out, options, low, prepared)
+    here = np.empty(out.shape, out.dtype)
+    rest = None if low is None else np.empty_like(here)
+    served = how(engine, choice.to_host(a), choice.to_host(b), here, options, rest)
     out[...] = choice.as_device_array(here)
     if low is not None:
         low[...] = choice.as_device_array(rest)
@@ -327,7 +347,13 @@ def _fill(bound: Array, a: Array, b: Array, last: Array, ways: Sequence[Way]) ->
     x, y, z = (
         x if isinstance(x, np.ndarray) else choice.to_host(x) for x in (a, b, last)
     )
-    bound[...] = bound_of_ways(choice.cpu_engine(), x, y, z, ways)
+    how = complex_bound_of_ways if is_complex(bound) else bound_of_ways
+    bound[...] = how(choice.cpu_engine(), x, y, z, ways)
+
+
+def _parts(x: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return real and imaginary parts of complex entries, or the array itself."""
+    return (x.real, x.imag) if is_complex(x) else (x,)
 
 
 def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:
@@ -453,7 +479,7 @@ def matmul_arrays(
 
     Parameters
     ----------
-    a, b : ndarray of float64
+    a, b : ndarray of float64, or both of complex128
         1-D or more, any strides.
     out : ndarray or None
         Where to write; may overlap the operands.
@@ -473,8 +499,8 @@ def matmul_arrays(
 
     Returns
     -------
-    result : ndarray of float64, numpy.float64 or DoubleDouble
-        A scalar for two vectors; `out` itself if given.
+    result : ndarray, numpy scalar or DoubleDouble
+        Of the operands' dtype.  A scalar for two vectors; `out` itself if given.
     CallInfo
         What happened.
 
@@ -483,7 +509,7 @@ def matmul_arrays(
     ShapeError
         Operands, or `out`, do not fit.
     OperandTypeError
-        float64 cannot be cast to `out` under the rule "same_kind".
+        The result cannot be cast to `out` under the rule "same_kind".
     """
     stacked_a, stacked_b, batch, core, shape = _stacks(a, b)
     direct = _can_write(out, shape, a, b)
@@ -491,11 +517,11 @@ def matmul_arrays(
         assert out is not None  # noqa: S101 - implied by `direct`, told to the type checker
         result = out
     else:
-        _check_out(out, shape, type(a))
+        _check_out(out, shape, a)
         result = choice.empty_like(a, shape)
     stacked = result.reshape(batch, *core)
     low = choice.empty_like(a, shape) if double else None
-    bound = np.empty(shape) if bounded else None
+    bound = np.empty(shape, a.dtype) if bounded else None
     info, outcome = product(
         stacked_a,
         stacked_b,
@@ -639,9 +665,9 @@ def error_bound_arrays(
 
     Parameters
     ----------
-    a, b : ndarray of float64
+    a, b : ndarray of float64, or both of complex128
         1-D or more, as for `matmul_arrays`.
-    c : ndarray of float64 or None
+    c : ndarray or None
         The product, of a double-double the lower half.
     options : Options
         Precision, scaling, engine.
@@ -650,8 +676,9 @@ def error_bound_arrays(
 
     Returns
     -------
-    ndarray of float64
-        Of the product's shape.
+    ndarray
+        Of the product's shape and dtype; the parts of a complex bound are for the parts
+        of entries.
 
     Raises
     ------
@@ -666,9 +693,8 @@ def error_bound_arrays(
     stacked_c = None if c is None else c.reshape(batch, *core)
     stacked_a = np.broadcast_to(stacked_a, (batch, *stacked_a.shape[1:]))
     engine = choice.cpu_engine()
-    bound = promised_bound(
-        engine, stacked_a, stacked_b, stacked_c, options, double=double
-    )
+    how = complex_promised_bound if is_complex(a) else promised_bound
+    bound = how(engine, stacked_a, stacked_b, stacked_c, options, double=double)
     return bound.reshape(shape)
 
 
@@ -704,7 +730,7 @@ def _can_write(
     return (
         out is not None
         and type(out) is type(a)
-        and (out.dtype is FLOAT64 or (out.dtype == FLOAT64 and out.dtype.isnative))
+        and (out.dtype is a.dtype or (out.dtype == a.dtype and out.dtype.isnative))
         and _is_writeable(out)
         and out.shape == shape
         and not choice.may_share_memory(out, a)
@@ -720,11 +746,12 @@ def _is_writeable(out: NDArray[Any]) -> bool:
 
 
 def _check_out(
-    out: NDArray[Any] | None, shape: tuple[int, ...], kind: type[NDArray[Any]]
+    out: NDArray[Any] | None, shape: tuple[int, ...], like: NDArray[Any]
 ) -> None:
     """Refuse an `out` that the result cannot be copied to, before any work."""
     if out is None:
         return
+    kind = type(like)
     if not isinstance(out, kind):
         raise OperandTypeError(
             refusal(
@@ -734,13 +761,13 @@ def _check_out(
                 "make it by empty of the same library",
             )
         )
-    if not np.can_cast(np.float64, out.dtype, casting="same_kind"):
+    if not np.can_cast(like.dtype, out.dtype, casting="same_kind"):
         raise OperandTypeError(
             refusal(
                 "out.dtype",
                 out.dtype.name,
-                "float64 results cannot be cast to it (casting='same_kind')",
-                "pass a float64 array",
+                f"{like.dtype} results cannot be cast to it (casting='same_kind')",
+                f"pass a {like.dtype} array",
             )
         )
     if not _is_writeable(out) and not out.flags.writeable:

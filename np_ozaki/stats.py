@@ -93,6 +93,8 @@ class CallInfo:
         ``mantissa_control="dynamic"`` the most that they may have kept.  For operands
         on the host, which are waited for, it is then what cuBLAS says that it used;
         0 where it multiplied in FP64 instead.
+    dtype : str
+        Of the result; m, n, k of a complex product are those of its matrices.
     """
 
     route: str
@@ -115,6 +117,7 @@ class CallInfo:
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     num_slices: int | None = None
     mantissa_bits: int | None = None
+    dtype: str = "float64"
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class CallInfo:
         bound: NDArray[np.float64] | None = None,
         num_slices: int | None = None,
         mantissa_bits: int | None = None,
+        dtype: str = "float64",
     ) -> None:
         # By hand: each product makes one, and what a frozen dataclass would do, a call
         # for each field, takes five times as long.
@@ -162,14 +166,19 @@ class CallInfo:
             bound=bound,
             num_slices=num_slices,
             mantissa_bits=mantissa_bits,
+            dtype=dtype,
         )
 
     @property
     def flops(self) -> int:
-        """2 m n k times the batch, or the fewer operations of a structured routine."""
+        """Real operations: 2 m n k times the batch, complex 8 m n k.
+
+        A structured routine has fewer.
+        """
         if self.structured_flops is not None:
             return self.structured_flops
-        return 2 * self.batch * self.m * self.n * self.k
+        each = 8 if self.dtype.startswith("complex") else 2
+        return each * self.batch * self.m * self.n * self.k
 
 
 @dataclass
@@ -181,7 +190,7 @@ class RouteStats:
     calls : dict of str to int
         Calls by engine.
     flops : dict of str to int
-        Operations (2 m n k) by engine.
+        Operations (2 m n k, complex 8 m n k) by engine.
     fallbacks : dict of str to int
         Calls that went native, or from cuBLAS to np_ozaki's own engine, by reason.
     recomputed : int

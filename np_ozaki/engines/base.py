@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.prepared import UNPREPARED, Pair
+from np_ozaki.numerics.moduli import Family, product_bound
 from np_ozaki.numerics.slicing import Slicing
 
 __all__ = ["AnyScheme", "Balanced", "Cut", "Engine", "Outcome", "Scheme", "Target"]
@@ -30,18 +31,28 @@ class Scheme:
     Attributes
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract, 2 to 49, complex 2 to 22.
     scaling : str
         "norm", "accurate" or "legacy".
     shift : int
         t: the exponents are mu - t and nu + t, which lends bits that one operand does
         not use to the other.  C' 2^-(mu + nu) cannot wrap for any t.  Whoever asks for
         t > 0 knows that no entry of A is rounded nevertheless, for t < 0 none of B.
+    family : {"real", "complex"}
+        Whose moduli.  The operands of "complex" are complex ones embedded in real ones,
+        [[Ar, -Ai], [Ai, Ar]] and [Br; Bi]: rows i and m + i are the two parts of one
+        row, with one exponent.
     """
 
     num_moduli: int
     scaling: str = "norm"
     shift: int = 0
+    family: Family = "real"
+
+    @property
+    def limit(self) -> int:
+        """M, the largest |C'| that the scaling allows."""
+        return product_bound(self.num_moduli, self.family)
 
 
 AnyScheme = Scheme | Slicing
@@ -132,7 +143,12 @@ class Engine(Protocol):
     name: str
 
     def scaling_exponents(
-        self, a: Array, b: Array, num_moduli: int, scaling: str
+        self,
+        a: Array,
+        b: Array,
+        num_moduli: int,
+        scaling: str,
+        family: Family = "real",
     ) -> tuple[Exponents, Exponents]:
         """Return mu (batch, m) and nu (batch, n)."""
         ...
@@ -193,14 +209,17 @@ class Engine(Protocol):
         """Return the second look alone: bits that each matrix is short of `target`."""
         ...
 
-    def rebalance(self, a: Any, b: Any) -> Balanced:
+    def rebalance(self, a: Any, b: Any, family: Family = "real") -> Balanced:
         """Return operands with smaller ranges of exponents in their lines.
 
-        See `cpu_rebalance` for the rule.
+        See `cpu_rebalance` for the rule; `family` tells what operands stand for, as in
+        a `Scheme`.
         """
         ...
 
-    def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
+    def line_exponents(
+        self, x: Any, num_moduli: int, family: Family = "real", *, left: bool
+    ) -> Exponents:
         """Return mu (batch, m) or nu (batch, n) of scaling "norm", on the host."""
         ...
 

@@ -279,7 +279,7 @@ def to_host(x: Any) -> NDArray[Any]:
 
 
 def empty_like(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return an uninitialised array of float64, C-contiguous, where another one lies.
+    """Return an uninitialised array, C-contiguous, where another one lies.
 
     Parameters
     ----------
@@ -291,12 +291,12 @@ def empty_like(x: Any, shape: tuple[int, ...]) -> Any:
     Returns
     -------
     array
-        Of the kind of x.
+        Of the kind and dtype of x.
     """
     if isinstance(x, np.ndarray):
-        return np.empty(shape)
+        return np.empty(shape, x.dtype)
     if _cupy is not None and type(x) is _cupy.ndarray:
-        return _cupy.ndarray(shape, np.float64)
+        return _cupy.ndarray(shape, x.dtype)
     # CuPy takes an empty shape for none given, and so may others.
     return np.empty_like(x, shape=shape or (1,), order="C").reshape(shape)
 

@@ -46,7 +46,7 @@ from np_ozaki.engines.residue_system import (
     residue_system,
 )
 from np_ozaki.engines.special_values import set_special_values
-from np_ozaki.numerics.moduli import product_bound
+from np_ozaki.numerics.moduli import Family, product_bound
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import Tiles, choose_tiles, num_tiles
 
@@ -113,7 +113,9 @@ def _is_small(a: Array, b: Array) -> bool:
 
 def _system(scheme: Scheme, k: int) -> ResidueSystem:
     k_class = (k - 1).bit_length()
-    return residue_system(scheme.num_moduli, scheme.scaling, k_class, scheme.shift)
+    return residue_system(
+        scheme.num_moduli, scheme.scaling, k_class, scheme.shift, scheme.family
+    )
 
 
 def _tiles(
@@ -312,12 +314,14 @@ class CpuEngine(CpuStages):
             scaled = self._scaled(left, right, scheme)
             return missing_bits(*scaled.sides(thorough=True), target)
 
-    def rebalance(self, a: Array, b: Array) -> Balanced:
+    def rebalance(self, a: Array, b: Array, family: Family = "real") -> Balanced:
         """Return operands with smaller ranges in their lines; see `cpu_rebalance`."""
         with np.errstate(all="ignore"):
-            return cpu_rebalance.rebalance(a, b)
+            return cpu_rebalance.rebalance(a, b, family)
 
-    def line_exponents(self, x: Array, num_moduli: int, *, left: bool) -> Exponents:
+    def line_exponents(
+        self, x: Array, num_moduli: int, family: Family = "real", *, left: bool
+    ) -> Exponents:
         """Return mu or nu of scaling "norm".
 
         Parameters
@@ -326,6 +330,8 @@ class CpuEngine(CpuStages):
             A or B; NaN and Inf count as 0.
         num_moduli : int
             N of the contract.
+        family : {"real", "complex"}, optional
+            Whose moduli.
         left : bool
             Whether `x` is A.
 
@@ -336,7 +342,7 @@ class CpuEngine(CpuStages):
         """
         with np.errstate(all="ignore"):
             lines, largest, _ = self._finite(x, -1 if left else -2)
-            return norm_exponents(lines, largest, num_moduli)
+            return norm_exponents(lines, largest, product_bound(num_moduli, family))
 
     def line_units(self, x: Array, *, left: bool) -> tuple[Exponents, Exponents]:
         """Return e and l of each line; see `cpu_units.line_units`."""
@@ -384,7 +390,7 @@ class CpuEngine(CpuStages):
             if doubtful.size:
                 sides = scaled.of(doubtful).sides(thorough=True)
                 missing[doubtful] = missing_bits(*sides, target)
-        bits = product_bound(job.system.num_moduli).bit_length()
+        bits = job.scheme.limit.bit_length()
         lowest = [int(np.minimum.reduce(x, axis=None)) for x in scaled.exponents]
         near = lowest[0] + lowest[-1] < bits - _LARGEST_EXPONENT
         near = near or job.line_shifts is not None

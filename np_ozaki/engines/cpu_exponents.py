@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.parallel import Block, blocks, run_blocks
-from np_ozaki.numerics.moduli import product_bound
+from np_ozaki.numerics.reference import norm_width
 
 __all__ = [
     "ACCURATE_BITS",
@@ -226,18 +226,17 @@ def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
 
 
 def _norms(
-    lines: Lines, largest: Array, num_moduli: int
+    lines: Lines, largest: Array, limit: int
 ) -> tuple[Exponents, Exponents, Exponents]:
     """Return (e, w - 1 - e, q) with q the largest integer with S 4^q <= M."""
-    bound = product_bound(num_moduli)
-    width = min(16, max(2, bound.bit_length() // 2 - 8))
+    width = norm_width(limit)
     e = largest_exponents(largest)
     shift = width - 1 - e
     sums = _square_sums(lines, shift)
-    return e, shift, _largest_quarter_exponents(np.maximum(sums, 1), bound)
+    return e, shift, _largest_quarter_exponents(np.maximum(sums, 1), limit)
 
 
-def norm_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents:
+def norm_exponents(lines: Lines, largest: Array, limit: int) -> Exponents:
     """Return the exponents of ``scaling="norm"``.
 
     Parameters
@@ -246,8 +245,8 @@ def norm_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents:
         Rows of A or columns of B, finite.
     largest : (batch, lines) ndarray of float64
         From `magnitudes`.
-    num_moduli : int
-        N of the contract.
+    limit : int
+        M of the contract.
 
     Returns
     -------
@@ -256,12 +255,12 @@ def norm_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents:
         mu + e < w - 1 (there rounding to nearest may double an entry); 0 for a zero
         line.
     """
-    _, shift, q = _norms(lines, largest, num_moduli)
+    _, shift, q = _norms(lines, largest, limit)
     mu = q + shift - (q < 0)
     return np.where(largest > 0, mu, 0)
 
 
-def legacy_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents:
+def legacy_exponents(lines: Lines, largest: Array, limit: int) -> Exponents:
     """Return the exponents of ``scaling="legacy"``, which depend on the scale.
 
     Parameters
@@ -270,8 +269,8 @@ def legacy_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents
         Rows of A or columns of B, finite.
     largest : (batch, lines) ndarray of float64
         From `magnitudes`.
-    num_moduli : int
-        N of the contract.
+    limit : int
+        M of the contract.
 
     Returns
     -------
@@ -279,14 +278,12 @@ def legacy_exponents(lines: Lines, largest: Array, num_moduli: int) -> Exponents
         g - e with g the largest integer with
         ``4^(g+1) * max(4, S * 4^(e-w+1)) <= M``; 0 for a zero line.
     """
-    e, shift, q = _norms(lines, largest, num_moduli)
-    g = np.minimum(q + shift - 1, (product_bound(num_moduli).bit_length() - 1) // 2 - 2)
+    e, shift, q = _norms(lines, largest, limit)
+    g = np.minimum(q + shift - 1, (limit.bit_length() - 1) // 2 - 2)
     return np.where(largest > 0, g - e, 0)
 
 
-def accurate_exponents(
-    largest: Array, partner_maxima: Array, num_moduli: int
-) -> Exponents:
+def accurate_exponents(largest: Array, partner_maxima: Array, limit: int) -> Exponents:
     """Return the exponents of ``scaling="accurate"``.
 
     Parameters
@@ -295,8 +292,8 @@ def accurate_exponents(
         From `magnitudes`.
     partner_maxima : (batch, lines) ndarray of float64
         Largest entry of each row (column) of Cbar, exact integers.
-    num_moduli : int
-        N of the contract.
+    limit : int
+        M of the contract.
 
     Returns
     -------
@@ -305,6 +302,6 @@ def accurate_exponents(
         line has 0; a line that meets only zeros counts as maximum 1.
     """
     sums = np.maximum(partner_maxima, 1.0).astype(np.uint64)
-    g = _largest_quarter_exponents(sums, product_bound(num_moduli))
+    g = _largest_quarter_exponents(sums, limit)
     mu = ACCURATE_BITS - largest_exponents(largest) + g - (g < 0)
     return np.where(largest > 0, mu, 0)

@@ -9,6 +9,9 @@ column h of A relative to its row's largest, and beta_h likewise for row h of B,
 a few times over.  Indices with a column or row of zeros keep d_h = 0.  The rule is odd
 under (A, B) -> (B^T, A^T) and gives d = 0 for A A^T.
 
+Of complex operands (embedded as `Scheme` says) an index has one d_h for both of its
+parts, from the larger exponent of each entry's.
+
 Rows of A D are brought to a common size, so that powers of two neither overflow nor
 underflow; where they would nevertheless, nothing is rebalanced.  All of it is exact.
 """
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.engines.base import Balanced
 from np_ozaki.engines.cpu_exponents import Exponents
+from np_ozaki.numerics.moduli import Family
 
 __all__ = ["LINE_TOP", "ROUNDS", "rebalance"]
 
@@ -55,7 +59,23 @@ def _excess(exponents: Exponents, d: Exponents) -> Exponents:
     return np.asarray(relative.max(axis=1))
 
 
-def rebalance(a: Array, b: Array) -> Balanced:
+def _of_both_parts(exponents: Exponents) -> Exponents:
+    """Return the larger exponents of (batch, lines, [real parts, imaginary parts])."""
+    k = exponents.shape[2] // 2
+    return np.maximum(exponents[..., :k], exponents[..., k:])
+
+
+def _inner_shifts(left: Exponents, right: Exponents, batch: int) -> Exponents:
+    """Return d, (batch, k), from exponents of A and of B's columns."""
+    d = np.zeros((batch, left.shape[2]), dtype=np.int64)
+    for _ in range(ROUNDS):
+        alpha, beta = _excess(left, d), _excess(right, -d)
+        known = np.minimum(alpha, beta) > _NOTHING >> 1
+        d += np.where(known, _half(beta - alpha), 0)
+    return d
+
+
+def rebalance(a: Array, b: Array, family: Family = "real") -> Balanced:
     """Return A D and D^-1 B for each matrix of a batch.
 
     Parameters
@@ -64,6 +84,8 @@ def rebalance(a: Array, b: Array) -> Balanced:
         Batch 1 broadcasts; NaN and Inf stay what they are.
     b : (batch, k, n) ndarray of float64
         Batch 1 broadcasts.
+    family : {"real", "complex"}, optional
+        What operands stand for, as in a `Scheme`.
 
     Returns
     -------
@@ -72,11 +94,12 @@ def rebalance(a: Array, b: Array) -> Balanced:
     """
     batch = max(a.shape[0], b.shape[0])
     left, right = _exponents(a), _exponents(b.swapaxes(1, 2))
-    d = np.zeros((batch, a.shape[2]), dtype=np.int64)
-    for _ in range(ROUNDS):
-        alpha, beta = _excess(left, d), _excess(right, -d)
-        known = np.minimum(alpha, beta) > _NOTHING >> 1
-        d += np.where(known, _half(beta - alpha), 0)
+    if family == "complex":
+        upper = left[:, : a.shape[1] // 2]
+        d = _inner_shifts(_of_both_parts(upper), _of_both_parts(right), batch)
+        d = np.tile(d, 2)
+    else:
+        d = _inner_shifts(left, right, batch)
     rows, fits_a = _line_shifts(left, d)
     columns, fits_b = _line_shifts(right, -d)
     spread = d.max(axis=1, initial=0) - d.min(axis=1, initial=0)

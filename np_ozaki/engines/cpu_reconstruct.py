@@ -55,15 +55,16 @@ def _limbs_of_remainder(products: Array, system: ResidueSystem) -> list[Array]:
         quotient -= fold
         near = np.abs(quotient) > 0.5 - 2.0**-20
         if near.any():
-            _wrap(limbs, near, system.num_moduli)
+            _wrap(limbs, near, system)
     return limbs
 
 
-def _wrap(limbs: list[Array], near: NDArray[np.bool_], num_moduli: int) -> None:
+def _wrap(limbs: list[Array], near: NDArray[np.bool_], system: ResidueSystem) -> None:
     """Bring entries near +-P/2 exactly into [-(P // 2), (P - 1) // 2]."""
-    product, count = modulus_product(num_moduli), len(limbs)
+    kind = system.num_moduli, system.family
+    product, count = modulus_product(*kind), len(limbs)
     part = [limb[near] for limb in limbs]
-    for sign, edge in ((1, product_bound(num_moduli)), (-1, -(product // 2))):
+    for sign, edge in ((1, product_bound(*kind)), (-1, -(product // 2))):
         beyond = [
             limb - e for limb, e in zip(part, balanced_limbs(edge, count), strict=True)
         ]

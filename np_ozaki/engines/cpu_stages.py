@@ -22,6 +22,7 @@ from np_ozaki.engines.cpu_reconstruct import reconstruct
 from np_ozaki.engines.cpu_residues import reduce_balanced, residue_planes
 from np_ozaki.engines.parallel import Block, available_threads, blocks, run_blocks
 from np_ozaki.engines.residue_system import ResidueSystem
+from np_ozaki.numerics.moduli import Family
 
 __all__ = ["CpuStages"]
 
@@ -41,7 +42,12 @@ class CpuStages:
         self.threads = threads or available_threads()
 
     def scaling_exponents(
-        self, a: Array, b: Array, num_moduli: int, scaling: str
+        self,
+        a: Array,
+        b: Array,
+        num_moduli: int,
+        scaling: str,
+        family: Family = "real",
     ) -> tuple[Exponents, Exponents]:
         """Return the scaling exponents of the rows of A and the columns of B.
 
@@ -55,6 +61,8 @@ class CpuStages:
             N of the contract.
         scaling : str
             "norm", "accurate" or "legacy".
+        family : {"real", "complex"}, optional
+            Whose moduli; see `Scheme`.
 
         Returns
         -------
@@ -63,7 +71,8 @@ class CpuStages:
         """
         left, right = Lines.of(a, -1, self.threads), Lines.of(b, -2, self.threads)
         largest = magnitudes(left), magnitudes(right)
-        return self._exponents(left, right, largest, Scheme(num_moduli, scaling))
+        scheme = Scheme(num_moduli, scaling, family=family)
+        return self._exponents(left, right, largest, scheme)
 
     def _exponents(
         self,
@@ -75,10 +84,13 @@ class CpuStages:
         if scheme.scaling != "accurate":
             mu = self.line_exponents_of(left, largest[0], scheme, left=True)
             return mu, self.line_exponents_of(right, largest[1], scheme, left=False)
-        num_moduli, shift = scheme.num_moduli, scheme.shift
+        limit, shift = scheme.limit, scheme.shift
         rows, columns = auxiliary_maxima(left.matrix(-1), right.matrix(-2), *largest)
-        mu = accurate_exponents(largest[0], rows, num_moduli)
-        nu = accurate_exponents(largest[1], columns, num_moduli)
+        if scheme.family == "complex":
+            m = rows.shape[1] // 2
+            rows = np.tile(np.maximum(rows[:, :m], rows[:, m:]), 2)
+        mu = accurate_exponents(largest[0], rows, limit)
+        nu = accurate_exponents(largest[1], columns, limit)
         return (mu - shift, nu + shift) if shift else (mu, nu)
 
     @staticmethod
@@ -103,7 +115,7 @@ class CpuStages:
         (batch, lines) ndarray of int64
         """
         rule = norm_exponents if scheme.scaling == "norm" else legacy_exponents
-        exponents = rule(lines, largest, scheme.num_moduli)
+        exponents = rule(lines, largest, scheme.limit)
         shift = -scheme.shift if left else scheme.shift
         return exponents + shift if shift else exponents
 

@@ -55,6 +55,7 @@ from np_ozaki.engines.prepared import (
     Prepared,
     drop_prepared,
 )
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import (
     CudaTiles,
@@ -125,7 +126,9 @@ class CudaEngine(Stages):
             return CpuEngine().samples(*operands)
         return cuda_samples.samples(self, *operands)
 
-    def line_exponents(self, x: Any, num_moduli: int, *, left: bool) -> Exponents:
+    def line_exponents(
+        self, x: Any, num_moduli: int, family: Family = "real", *, left: bool
+    ) -> Exponents:
         """Return mu or nu of scaling "norm".
 
         Parameters
@@ -134,6 +137,8 @@ class CudaEngine(Stages):
             A or B, on the device or the host; NaN and Inf count as 0.
         num_moduli : int
             N of the contract.
+        family : {"real", "complex"}, optional
+            Whose moduli.
         left : bool
             Whether `x` is A.
 
@@ -143,8 +148,9 @@ class CudaEngine(Stages):
             On the host.
         """
         if self.device.is_host(x):
-            return CpuEngine().line_exponents(x, num_moduli, left=left)
-        facts = self.line_facts(self._lines(x, left), Scheme(num_moduli), left=left)
+            return CpuEngine().line_exponents(x, num_moduli, family, left=left)
+        scheme = Scheme(num_moduli, family=family)
+        facts = self.line_facts(self._lines(x, left), scheme, left=left)
         return facts.exponents(self.device)
 
     def line_units(self, x: Any, *, left: bool) -> tuple[Exponents, Exponents]:
@@ -156,11 +162,11 @@ class CudaEngine(Stages):
     def _lines(self, x: Any, left: bool) -> Operands:
         return Operands(x if left else x.swapaxes(1, 2), self.device)
 
-    def rebalance(self, a: Any, b: Any) -> Balanced:
+    def rebalance(self, a: Any, b: Any, family: Family = "real") -> Balanced:
         """Return operands with smaller ranges in their lines; see `cpu_rebalance`."""
         if self.device.is_host(a):
             with np.errstate(all="ignore"):
-                return cpu_rebalance.rebalance(a, b)
+                return cpu_rebalance.rebalance(a, b, family)
         return cuda_rebalance.rebalance(self, a, b)
 
     def cut(

@@ -22,7 +22,7 @@ from np_ozaki.engines.cuda_lines import (
     result_fields,
     structure,
 )
-from np_ozaki.numerics.moduli import product_bound
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.tiling import choose_cuda_tiles, padded
 
@@ -55,7 +55,12 @@ class Stages:
     # Stages --------------------------------------------------------------------
 
     def scaling_exponents(
-        self, a: Any, b: Any, num_moduli: int, scaling: str
+        self,
+        a: Any,
+        b: Any,
+        num_moduli: int,
+        scaling: str,
+        family: Family = "real",
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the scaling exponents of the rows of A and the columns of B.
 
@@ -69,6 +74,8 @@ class Stages:
             N of the contract.
         scaling : str
             "norm", "accurate" or "legacy".
+        family : {"real", "complex"}, optional
+            Whose moduli; see `Scheme`.
 
         Returns
         -------
@@ -77,7 +84,8 @@ class Stages:
         nu : (batch, n) ndarray of int64
             On the host.
         """
-        *_, rows, columns = self.facts_of(a, b, Scheme(num_moduli, scaling))
+        scheme = Scheme(num_moduli, scaling, family=family)
+        *_, rows, columns = self.facts_of(a, b, scheme)
         return rows.exponents(self.device), columns.exponents(self.device)
 
     def facts_of(
@@ -105,7 +113,7 @@ class Stages:
     def rule(scheme: Scheme, left: bool) -> NDArray[np.void]:
         """Return what kernels must know to make exponents of A (left) or B."""
         bits, top = limit_words(scheme.num_moduli)
-        w = norm_width(product_bound(scheme.num_moduli))
+        w = norm_width(scheme.limit)
         # Four 32-bit fields, the last one with a sign, then one of 64 bits without.
         signed = top - (1 << 64) if top >> 63 else top
         shift = gained(scheme, left)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.numerics.moduli import MODULI, product_bound
+from np_ozaki.numerics.moduli import Family, moduli_of, product_bound
 
 __all__ = ["LIMB_BITS", "ResidueSystem", "paired_tables", "residue_system"]
 
@@ -88,6 +88,8 @@ class ResidueSystem:
     ----------
     num_moduli : int
         N of the contract.
+    family : {"real", "complex"}
+        Whose moduli these are.
     moduli : tuple of int
         The engine's own moduli p_l; empty where C~ is already exact.
     has_head : bool
@@ -113,6 +115,7 @@ class ResidueSystem:
     """
 
     num_moduli: int
+    family: Family
     moduli: tuple[int, ...]
     has_head: bool
     head_shift: int
@@ -144,9 +147,8 @@ def _limbs_needed(product: int, count: int) -> int:
     return limbs
 
 
-def _head(num_moduli: int, k: int) -> tuple[tuple[int, ...], int]:
-    """Return (moduli, s) for a product with a head."""
-    bound = product_bound(num_moduli)
+def _head(bound: int, k: int) -> tuple[tuple[int, ...], int]:
+    """Return (moduli, s) for a product with a head, |C'| <= bound."""
     if bound <= 1 << 53:
         # sum |A'||B'| <= 2^53: every partial sum of C~ is exact.
         return (), 0
@@ -167,20 +169,26 @@ def _head(num_moduli: int, k: int) -> tuple[tuple[int, ...], int]:
 
 @functools.lru_cache(maxsize=512)
 def residue_system(
-    num_moduli: int, scaling: str, k_class: int, lent: int = 0
+    num_moduli: int,
+    scaling: str,
+    k_class: int,
+    lent: int = 0,
+    family: Family = "real",
 ) -> ResidueSystem:
     """Return the residue system for N moduli, a scaling and ``k <= 2^k_class``.
 
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49.
+        N of the contract.
     scaling : str
         "norm", "accurate" or "legacy".
     k_class : int
         ceil(log2(k)): one system serves all k up to that power of two.
     lent : int, optional
         Bits that entries of A have less and entries of B have more.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -188,11 +196,12 @@ def residue_system(
         Constants, shared and never written.
     """
     wraps = scaling == "legacy"
-    norm_bits = product_bound(num_moduli).bit_length() // 2 + 1
+    bound = product_bound(num_moduli, family)
+    norm_bits = bound.bit_length() // 2 + 1
     if wraps:
-        moduli, shift = MODULI[:num_moduli], 0
+        moduli, shift = moduli_of(family)[:num_moduli], 0
     else:
-        moduli, shift = _head(num_moduli, 1 << k_class)
+        moduli, shift = _head(bound, 1 << k_class)
     # A norm-scaled entry is below sqrt(M); the accurate rule may add 7 bits to it
     # where its partners vanish.
     operand_bits = norm_bits + (8 if scaling == "accurate" else 1)
@@ -220,6 +229,7 @@ def residue_system(
     ).reshape(len(moduli), limbs)
     return ResidueSystem(
         num_moduli=num_moduli,
+        family=family,
         moduli=tuple(moduli),
         has_head=not wraps,
         head_shift=shift,

@@ -14,6 +14,9 @@ rule "norm":
   up to w bits before it takes the norm, so phi = 1 + sqrt(k) * 2**(1 - w), at most
   1.001 for N >= 7 and k <= 1024; where even w bits can exceed M it gives one bit more
   away, and phi doubles.
+* A part of a complex product is a sum of 2k real ones, of rows and columns that hold
+  both parts: everything holds for it with the complex moduli and 2k in place of k, and
+  the functions here mean these real terms by k.
 * Rounding to nearest moves an entry by at most 2**-mu / 2.  Summed over k, as in the
   error analysis of arXiv 2602.02549, the product moves by at most
   ``((1 + delta)**2 - 1) * norm(a_i) * norm(b_j)`` with delta = phi * sqrt(k / M).
@@ -26,10 +29,11 @@ import math
 
 from np_ozaki.errors import OptionError, refusal
 from np_ozaki.numerics.moduli import (
-    MAX_MODULI,
     MIN_MODULI,
+    Family,
     check_num_moduli,
     log2_modulus_product,
+    max_moduli,
     product_bound,
     scaling_bits,
 )
@@ -101,40 +105,45 @@ def required_bits(target_bits: int, k: int) -> int:
     return 2 * target_bits + max(k - 1, 0).bit_length()
 
 
-def moduli_for_bits(bits: float) -> int:
+def moduli_for_bits(bits: float, family: Family = "real") -> int:
     """Return the least number of moduli with ``log2(P) >= bits``.
 
     Parameters
     ----------
     bits : float
-        Bits of P, at most 341.9 (49 moduli).
+        Bits of P, at most 341.9 (49 moduli), complex 152.0 (22).
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
 
     Raises
     ------
     OptionError
-        If 49 moduli are not enough.
+        If all moduli are not enough.
     """
-    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
-        if log2_modulus_product(num_moduli) >= bits:
+    most = max_moduli(family)
+    for num_moduli in range(MIN_MODULI, most + 1):
+        if log2_modulus_product(num_moduli, family) >= bits:
             return num_moduli
-    limit = f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.1f} bits"
+    limit = f"{most} moduli hold {log2_modulus_product(most, family):.1f} bits"
     raise OptionError(refusal("bits", bits, limit, "ask for fewer bits"))
 
 
-def effective_bits(num_moduli: int, k: int) -> float:
+def effective_bits(num_moduli: int, k: int, family: Family = "real") -> float:
     """Return the bits left to an entry of a row whose k entries are equally large.
 
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -154,20 +163,27 @@ def effective_bits(num_moduli: int, k: int) -> float:
     exponent takes up to one bit of it.
     """
     check_inner(k)
-    return scaling_bits(num_moduli) - math.log2(max(k, 1)) / 2.0
+    return scaling_bits(num_moduli, family) - math.log2(max(k, 1)) / 2.0
 
 
 def relative_error_bound(
-    num_moduli: int, k: int, *, kappa: float = 1.0, statistical: bool = False
+    num_moduli: int,
+    k: int,
+    family: Family = "real",
+    *,
+    kappa: float = 1.0,
+    statistical: bool = False,
 ) -> float:
     """Return a bound of the error of the integers, before the data are known.
 
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
     kappa : float, optional
         At least ``norm(a_i) * norm(b_j) / (abs(a_i) @ abs(b_j))`` for all entries
         asked about; 1.4 for Gaussian data, unbounded in general.  With 1, the bound
@@ -196,20 +212,25 @@ def relative_error_bound(
     value.  It holds for scaling "norm" (arXiv 2606.29129; error analysis as in arXiv
     2602.02549).
     """
-    check_num_moduli(num_moduli)
+    check_num_moduli(num_moduli, family)
     check_inner(k)
     check_kappa(kappa)
     growth = math.sqrt(k)
     if statistical:
         growth = min(growth, STATISTICAL_GROWTH)
-    root = math.sqrt(product_bound(num_moduli))
-    delta = _norm_excess(num_moduli, k) * growth / root
+    limit = product_bound(num_moduli, family)
+    delta = _norm_excess(limit, k) * growth / math.sqrt(limit)
     # The dozen roundings of this function stay far below one part in 2**40.
     return kappa * delta * (2.0 + delta) * (1.0 + 2.0**-40)
 
 
 def moduli_for_target(
-    relative_tolerance: float, k: int, *, kappa: float = 1.0, statistical: bool = False
+    relative_tolerance: float,
+    k: int,
+    family: Family = "real",
+    *,
+    kappa: float = 1.0,
+    statistical: bool = False,
 ) -> int:
     """Return the least number of moduli that keeps to a tolerance.
 
@@ -219,7 +240,9 @@ def moduli_for_target(
         Largest ``abs(C - A @ B) / (abs(A) @ abs(B))`` allowed, elementwise, apart
         from the final rounding of C.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
     kappa : float, optional
         See `relative_error_bound`.  With 1, the tolerance is relative to
         ``norm(a_i) * norm(b_j)``.
@@ -235,7 +258,7 @@ def moduli_for_target(
     Raises
     ------
     OptionError
-        If an argument is out of range, or 49 moduli are not enough.
+        If an argument is out of range, or all moduli are not enough.
 
     Examples
     --------
@@ -245,20 +268,26 @@ def moduli_for_target(
     13
     """
     check_tolerance(relative_tolerance)
-    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
+    most = max_moduli(family)
+    for num_moduli in range(MIN_MODULI, most + 1):
         bound = relative_error_bound(
-            num_moduli, k, kappa=kappa, statistical=statistical
+            num_moduli, k, family, kappa=kappa, statistical=statistical
         )
         if bound <= relative_tolerance:
             return num_moduli
-    limit = f"{MAX_MODULI} moduli guarantee {bound:.2g} for k={k}, kappa={kappa:.2g}"
+    limit = f"{most} moduli guarantee {bound:.2g} for k={k}, kappa={kappa:.2g}"
     raise OptionError(
         refusal("relative_tolerance", relative_tolerance, limit, "ask for less")
     )
 
 
 def required_moduli_exact(
-    a_bits: float, b_bits: float, k: int, *, asymmetric: bool = True
+    a_bits: float,
+    b_bits: float,
+    k: int,
+    family: Family = "real",
+    *,
+    asymmetric: bool = True,
 ) -> int:
     """Return a number of moduli with which no entry of A and B is rounded.
 
@@ -271,7 +300,9 @@ def required_moduli_exact(
         B, where every entry of x is a multiple of 2**lsb(x): at most the bits of an
         entry plus log2(k) / 2.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
     asymmetric : bool, optional
         Allow exponents ``mu - t`` and ``nu + t`` with one integer t, which lends
         bits that A does not use to B, or the reverse.
@@ -284,7 +315,7 @@ def required_moduli_exact(
     Raises
     ------
     OptionError
-        If `k` is negative, or 49 moduli are not enough.
+        If `k` is negative, or all moduli are not enough.
 
     Notes
     -----
@@ -303,14 +334,16 @@ def required_moduli_exact(
     15
     """
     check_inner(k)
-    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
-        excess = math.log2(_norm_excess(num_moduli, k))
+    most = max_moduli(family)
+    for num_moduli in range(MIN_MODULI, most + 1):
+        bound = product_bound(num_moduli, family)
+        excess = math.log2(_norm_excess(bound, k))
         # 2**-30 stands above the rounding errors of the logarithms.
-        spare = math.log2(product_bound(num_moduli)) / 2.0 - excess - 2.0**-30
+        spare = math.log2(bound) / 2.0 - excess - 2.0**-30
         a_spare, b_spare = math.floor(spare - a_bits), math.floor(spare - b_bits)
         if (a_spare + b_spare if asymmetric else min(a_spare, b_spare)) >= 0:
             return num_moduli
-    limit = f"{MAX_MODULI} moduli hold {2.0 * spare:.1f} bits of both together"
+    limit = f"{most} moduli hold {2.0 * spare:.1f} bits of both together"
     raise OptionError(
         refusal("a_bits, b_bits", (a_bits, b_bits), limit, "accept a tolerance")
     )
@@ -321,15 +354,17 @@ LONG = 49
 
 
 @functools.lru_cache(maxsize=1024)
-def least_exponent(num_moduli: int, k: int) -> int:
+def least_exponent(num_moduli: int, k: int, family: Family = "real") -> int:
     """Return a lower bound of mu + e over all rows, scaling "norm".
 
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -337,7 +372,7 @@ def least_exponent(num_moduli: int, k: int) -> int:
         Of a row with k entries as large as its largest, 2^e <= max|a| < 2^(e + 1):
         then S = k 4^w, and mu only falls as S grows.
     """
-    limit = product_bound(num_moduli)
+    limit = product_bound(num_moduli, family)
     width = norm_width(limit)
     k = max(k, 1)
     # The largest q with k 4^(w + q) <= M.
@@ -350,7 +385,7 @@ def least_exponent(num_moduli: int, k: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def lent_bits(
-    num_moduli: int, k: int, a_bits: int, b_bits: int
+    num_moduli: int, k: int, a_bits: int, b_bits: int, family: Family = "real"
 ) -> tuple[int, int, bool] | None:
     """Return fewer moduli that do as well, where entries have few bits.
 
@@ -359,10 +394,12 @@ def lent_bits(
     num_moduli : int
         N that the product would take otherwise.
     k : int
-        Inner dimension.
+        Inner dimension; twice that of a complex product.
     a_bits, b_bits : int
         Most bits of an entry over the rows of A (columns of B), from the first bit of
         the row's largest entry to the last bit of any; `LONG` stands for more.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -383,9 +420,9 @@ def lent_bits(
     mu - t + l >= 0, for which ``least_exponent - t >= bits - 1`` suffices.  The rule is
     odd: operands that change roles change the sign of t.
     """
-    wanted = least_exponent(num_moduli, k)
+    wanted = least_exponent(num_moduli, k, family)
     for fewer in range(MIN_MODULI, num_moduli):
-        least = least_exponent(fewer, k)
+        least = least_exponent(fewer, k, family)
         most_a, most_b = least - a_bits + 1, least - b_bits + 1
         if a_bits < LONG and b_bits < LONG and most_a + most_b >= 0:
             return fewer, min(max(0, -most_b), most_a), True
@@ -396,14 +433,13 @@ def lent_bits(
     return None
 
 
-def _norm_excess(num_moduli: int, k: int) -> float:
-    """Return phi: how far the contract's norm of a row can exceed its 2-norm.
+def _norm_excess(limit: int, k: int) -> float:
+    """Return phi: how far the contract's norm of a row can exceed its 2-norm, for M.
 
     The w-bit entries ``t = ceil(abs(x) * 2**(w - 1 - e))`` have a norm of at most
     ``norm(x) * 2**(w - 1 - e) + sqrt(k)``, and the first term is at least 2**(w - 1).
     Where k * 4**w exceeds M, the norm can, and then mu is one lower.
     """
-    limit = product_bound(num_moduli)
     width = norm_width(limit)
     excess = 1.0 + math.ldexp(math.sqrt(k), 1 - width)
     return 2.0 * excess if k << 2 * width > limit else excess

@@ -1,8 +1,8 @@
 """The contract of complex products in plain Python integers.
 
 As `reference`, whose stages serve here: an operand is a pair of real tables, and every
-vector has one exponent for both of its parts.  Written with four real products, not with
-two in the rings that -1 has a root in: engines may do either.
+vector has one exponent for both of its parts.  Written with four real products, not
+with the two that a root of -1 allows for each modulus: engines may do either.
 """
 
 from __future__ import annotations

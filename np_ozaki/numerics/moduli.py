@@ -6,10 +6,11 @@ that keeps every number coprime to those before it (and stops at `MAX_MODULI` nu
 256 is first because a balanced residue modulo 256 is exactly an int8 and int32 wraps
 harmlessly modulo it.
 
-The table of complex products is the same descent, run to its end, among the odd numbers
-in which -1 is a square.  With s s = -1 modulo p, the complex integers modulo p fall into
-two rings of plain ones, x + i y -> x + s y and x - s y: a complex product is two real
-ones there.  2 must have an inverse to come back from them, hence no even modulus.
+The table of complex products is the same descent, run to its end, among the odd
+numbers in which -1 is a square.  With s s = -1 modulo p, complex integers modulo p are
+pairs of plain ones, x + i y -> (x + s y, x - s y), and a complex product is one plain
+product of each: two INT8 products.  2 must have an inverse for the way back, hence no
+even modulus.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ __all__ = [
     "crt_weights",
     "log2_modulus_product",
     "max_moduli",
-    "modulus_product",
     "moduli_of",
+    "modulus_product",
     "product_bound",
     "root_of_minus_one",
     "scaling_bits",
@@ -88,8 +89,7 @@ def root_of_minus_one(modulus: int) -> int:
     Returns
     -------
     int
-        0 where there is none.  No result depends on which root is taken: another one
-        exchanges the two products of some prime factors of p.
+        0 where there is none.  No result depends on which root is taken.
     """
     roots = (s for s in range(1, modulus) if (s * s + 1) % modulus == 0)
     return next(roots, 0)

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import Options
-from np_ozaki.engines.base import Engine
+from np_ozaki.engines.base import Engine, Scheme
 from np_ozaki.engines.cpu_slices import slice_exponents
 from np_ozaki.numerics import bounds, slice_bounds
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.multiply import Way
 
@@ -34,6 +35,7 @@ def promised_bound(
     options: Options,
     *,
     double: bool = False,
+    family: Family = "real",
 ) -> Array:
     """Bound the error that a product under these options may have at most.
 
@@ -51,6 +53,8 @@ def promised_bound(
         Precision and scaling, or slices; not "legacy".
     double : bool, optional
         Whether the product is a double-double.
+    family : {"real", "complex"}, optional
+        Whose moduli, and what operands stand for, as in a `Scheme`.
 
     Returns
     -------
@@ -68,8 +72,8 @@ def promised_bound(
             if options.scheme == "slices":
                 bound = _of_slices(x, y, z, options.slicing, double)
             elif options.engine != "native" and isinstance(moduli, Integral):
-                kind = (int(moduli), options.scaling, 0)
-                bound = _of_moduli(engine, x, y, z, kind, double)
+                scheme = Scheme(int(moduli), options.scaling, family=family)
+                bound = _of_moduli(engine, x, y, z, scheme, double)
             else:
                 bound = _of_promise(x, y, z, options, double)
         result[i] = np.where(odd, np.nan, bound)
@@ -106,7 +110,6 @@ def bound_of_ways(
     result = np.zeros(c.shape)
     for i, way in enumerate(ways if result.size and a.shape[2] else ()):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
-        scheme = way.scheme
         with np.errstate(all="ignore"):
             if way.elsewhere == "native":
                 bound = _of_native(x, y)
@@ -117,8 +120,7 @@ def bound_of_ways(
             elif way.balanced:
                 bound = _of_balanced(engine, x, y, c[i], way)
             else:
-                kind = (scheme.num_moduli, scheme.scaling, scheme.shift)
-                bound = _of_moduli(engine, x, y, c[i], kind)
+                bound = _of_moduli(engine, x, y, c[i], way.scheme)
         result[i] = np.where(odd, np.nan, bound)
     return result
 
@@ -180,18 +182,26 @@ def _of_promise(
     return _upwards(before + _of_last(size + before, c, double))
 
 
+def _exponents(
+    engine: Engine, a: Array, b: Array, scheme: Scheme
+) -> tuple[Integers, Integers]:
+    """Return mu and nu of the first matrices, with lent bits."""
+    mu, nu = engine.scaling_exponents(
+        a, b, scheme.num_moduli, scheme.scaling, scheme.family
+    )
+    return mu[0] - scheme.shift, nu[0] + scheme.shift
+
+
 def _of_moduli(
     engine: Engine,
     a: Array,
     b: Array,
     c: Array | None,
-    kind: tuple[int, str, int],
+    scheme: Scheme,
     double: bool = False,
 ) -> Array:
-    """Bound a product of N moduli, a scaling and t lent bits."""
-    num_moduli, scaling, shift = kind
-    mu, nu = engine.scaling_exponents(a[np.newaxis], b[np.newaxis], num_moduli, scaling)
-    mu, nu = mu[0] - shift, nu[0] + shift
+    """Bound a product by moduli."""
+    mu, nu = _exponents(engine, a[np.newaxis], b[np.newaxis], scheme)
     if c is not None:
         return bounds.error_bound(a, b, c, mu, nu)
     if not double:
@@ -223,12 +233,8 @@ def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
 
 def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Array:
     """Bound a product whose inner index was rebalanced: the same steps again."""
-    moved = engine.rebalance(a[np.newaxis], b[np.newaxis])
-    scheme = way.scheme
-    mu, nu = engine.scaling_exponents(
-        moved.a, moved.b, scheme.num_moduli, scheme.scaling
-    )
-    mu, nu = mu[0] - scheme.shift, nu[0] + scheme.shift
+    moved = engine.rebalance(a[np.newaxis], b[np.newaxis], way.scheme.family)
+    mu, nu = _exponents(engine, moved.a, moved.b, way.scheme)
     before = _before_rounding(moved.a[0], moved.b[0], mu, nu)
     shifts = np.add.outer(moved.rows[0], moved.columns[0]).astype(np.int32)
     # Rounded up where it becomes subnormal, which ldexp rounds to nearest.

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.config import AUTO_MODULI, Options
+from np_ozaki.config import Options
 from np_ozaki.engines import workspace
 from np_ozaki.engines.base import (
     AnyScheme,
@@ -30,9 +30,11 @@ from np_ozaki.engines.prepared import (
     forget,
 )
 from np_ozaki.errors import CheckError, WorkspaceError, refusal
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.reference import exact_pair, exact_product
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.schemes import (
+    auto_moduli,
     exact_schemes,
     first_schemes,
     goal,
@@ -48,10 +50,10 @@ Integers = NDArray[np.int64]
 _T = TypeVar("_T")
 
 TOO_WIDE = "range too wide to certify"
-"""Reason of a product that 49 moduli cannot certify."""
+"""Reason of a product that all moduli cannot certify."""
 
 _LEAST_SPREAD = 4
-"""Bits that rebalancing must move to be tried where 49 moduli are too few."""
+"""Bits that rebalancing must move to be tried where all moduli are too few."""
 
 _LEAST_SAVED = 4
 """Moduli that rebalancing must promise to save: its search and the second look at its
@@ -168,6 +170,7 @@ class _Work:
     members: Sequence[int] | None = None
     recomputed: bool = False
     prepared: Pair = UNPREPARED
+    family: Family = "real"
 
     @property
     def keepers(self) -> tuple[Keeper, Keeper]:
@@ -306,13 +309,13 @@ def _matmul(
 def _way(scheme: Scheme, balanced: bool) -> Way:
     if balanced or scheme.shift:
         return Way(scheme, balanced)
-    return _plain_way(scheme.num_moduli, scheme.scaling)
+    return _plain_way(scheme.num_moduli, scheme.scaling, scheme.family)
 
 
 @functools.lru_cache(maxsize=256)
-def _plain_way(num_moduli: int, scaling: str) -> Way:
+def _plain_way(num_moduli: int, scaling: str, family: Family) -> Way:
     """Return the way of matrices that no bits were lent in."""
-    return Way(Scheme(num_moduli, scaling))
+    return Way(Scheme(num_moduli, scaling, family=family))
 
 
 @functools.lru_cache(maxsize=256)
@@ -329,6 +332,7 @@ def multiply(
     options: Options,
     low: Array | None = None,
     prepared: Pair = UNPREPARED,
+    family: Family = "real",
 ) -> Served:
     """Multiply with the precision that the options ask for.
 
@@ -348,6 +352,8 @@ def multiply(
         Takes what the rounding to `out` left.
     prepared : tuple of Prepared or None, optional
         Of A and of B, as they are here: what is made of them is kept there.
+    family : {"real", "complex"}, optional
+        Whose moduli, and what operands stand for, as in a `Scheme`.
 
     Returns
     -------
@@ -357,7 +363,7 @@ def multiply(
     Raises
     ------
     PrecisionError
-        ``precision="exact"`` takes more bits than 49 moduli hold.
+        ``precision="exact"`` takes more bits than all moduli hold.
     CheckError
         ``check`` is set and entries do not keep to their checksums.
     WorkspaceError
@@ -368,26 +374,27 @@ def multiply(
     "auto" and tolerances decide for each matrix of a batch by itself: enough moduli for
     ordinary data, or fewer where entries have few bits, and a certificate.  Where that
     fails, the inner index is rebalanced if that pays, then come as many moduli as the
-    certificate asks for; where 49 are not enough, native arithmetic, or the correctly
+    certificate asks for; where all are not enough, native arithmetic, or the correctly
     rounded product by Python integers where native arithmetic does not keep the
     promise or ``reproducible=True`` forbids it.
     """
     batch = out.shape[0]
-    plain = plain_scheme(options)
+    plain = plain_scheme(options, family)
     if plain is None and (not out.size or not a.shape[2]):
         # Nothing to certify.
-        plain = Scheme(AUTO_MODULI, options.scaling)
+        plain = Scheme(auto_moduli(family), options.scaling, family=family)
     if plain is not None:
         job = (a, b, out, low, plain, None, None, prepared)
         outcome, recomputed = _checked(engine, options, prepared, job)
         if isinstance(plain, Slicing):
             way = _sliced_way(plain)
         else:
-            way = _plain_way(plain.num_moduli, plain.scaling)
+            way = _way(plain, False)
         return Served(outcome, [way] * batch, None, recomputed)
-    ways = [_plain_way(2, "norm")] * batch
+    ways = [_plain_way(2, "norm", family)] * batch
     missing = np.zeros(batch, dtype=np.int64)
-    work = _Work(engine, a, b, out, low, options, ways, missing, prepared=prepared)
+    work = _Work(engine, a, b, out, low, options, ways, missing)
+    work.prepared, work.family = prepared, family
     if options.precision == "exact":
         _exact(work)
     else:
@@ -410,14 +417,17 @@ def _overflowed(a: Array, b: Array, out: Array) -> bool:
 def _certified(work: _Work) -> None:
     """Multiply with certificates, and with more bits where they fail."""
     options, k, batch = work.options, work.a.shape[2], work.out.shape[0]
-    target, begin = goal(options, k, work.low is not None)
+    family = work.family
+    target, begin = goal(options, k, work.low is not None, family)
     keepers = work.keepers
     first = first_schemes(
-        work.engine, work.a, work.b, options.scaling, begin, batch, keepers
+        work.engine, work.a, work.b, options.scaling, begin, batch, keepers, family
     )
     if work.low is not None and options.scaling == "norm":
         # Twice the bits of float64 are often as many as an exact product takes.
-        exact_ones = exact_schemes(work.engine, work.a, work.b, batch, keepers, begin)
+        exact_ones = exact_schemes(
+            work.engine, work.a, work.b, batch, keepers, begin, family
+        )
         first = [
             (known, True) if known else other
             for known, other in zip(exact_ones, first, strict=True)
@@ -436,7 +446,7 @@ def _certified(work: _Work) -> None:
 
 
 def _climb(work: _Work, index: list[int], target: Target) -> None:
-    """Try more moduli until all are certified or 49 are not enough.
+    """Try more moduli until all are certified or there are none left.
 
     Each matrix takes its own steps, whoever shares the batch.
     """
@@ -457,7 +467,8 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     if not index:
         return set()
     engine, scheme = work.engine, work.ways[index[0]].scheme
-    balanced = engine.rebalance(_pick(work.a, index), _pick(work.b, index))
+    a, b = _pick(work.a, index), _pick(work.b, index)
+    balanced = engine.rebalance(a, b, work.family)
     spread = [int(bits) for bits in balanced.spread]
     chosen = [j for j, i in enumerate(index) if _promises(work, i, spread[j])]
     if not chosen:
@@ -499,6 +510,7 @@ def _part(
         True,
         work.tries,
         index,
+        family=work.family,
     )
 
 
@@ -535,17 +547,22 @@ def _promises(work: _Work, i: int, bits: int) -> bool:
 
 def _exact(work: _Work) -> None:
     """Multiply with enough moduli that nothing is rounded."""
-    engine, batch = work.engine, work.out.shape[0]
-    schemes = exact_schemes(engine, work.a, work.b, batch, work.keepers)
+    engine, batch, family = work.engine, work.out.shape[0], work.family
+    schemes = exact_schemes(engine, work.a, work.b, batch, work.keepers, family=family)
     hard = [i for i, scheme in enumerate(schemes) if scheme is None]
     if hard:
         a, b = _pick(work.a, hard), _pick(work.b, hard)
-        balanced = engine.rebalance(a, b)
+        balanced = engine.rebalance(a, b, family)
         found = exact_schemes(
-            engine, balanced.a, balanced.b, len(hard), (NO_KEEPER, NO_KEEPER)
+            engine,
+            balanced.a,
+            balanced.b,
+            len(hard),
+            (NO_KEEPER, NO_KEEPER),
+            family=family,
         )
         if None in found or not balanced.spread.all():
-            raise too_long(engine, a, b, len(hard))
+            raise too_long(engine, a, b, len(hard), family)
         part = _part(work, balanced, hard, np.zeros(len(hard), dtype=np.int64))
         for scheme, index in _groups([s for s in found if s]):
             part.run(scheme, index, None)

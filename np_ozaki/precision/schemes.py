@@ -14,11 +14,11 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.config import AUTO_MODULI, Options
+from np_ozaki.config import AUTO_MODULI, COMPLEX_AUTO_MODULI, Options
 from np_ozaki.engines.base import AnyScheme, Engine, Scheme, Target
 from np_ozaki.engines.cpu_units import ZERO_UNIT, entry_units
 from np_ozaki.engines.prepared import NO_KEEPER, Keeper
-from np_ozaki.errors import PrecisionError, refusal
+from np_ozaki.errors import OptionError, PrecisionError, refusal
 from np_ozaki.numerics.budget import (
     LONG,
     least_exponent,
@@ -26,14 +26,16 @@ from np_ozaki.numerics.budget import (
     moduli_for_target,
 )
 from np_ozaki.numerics.moduli import (
-    MAX_MODULI,
     MIN_MODULI,
+    Family,
     log2_modulus_product,
+    max_moduli,
     product_bound,
     scaling_bits,
 )
 
 __all__ = [
+    "auto_moduli",
     "exact_schemes",
     "first_scheme",
     "first_schemes",
@@ -86,7 +88,25 @@ def tolerance_exponent(tolerance: float) -> int:
     return t
 
 
-def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
+def auto_moduli(family: Family) -> int:
+    """Return the moduli that "auto" begins with.
+
+    Parameters
+    ----------
+    family : {"real", "complex"}
+        Of products.
+
+    Returns
+    -------
+    int
+        Enough for ordinary data.
+    """
+    return COMPLEX_AUTO_MODULI if family == "complex" else AUTO_MODULI
+
+
+def goal(
+    options: Options, k: int, double: bool, family: Family = "real"
+) -> tuple[Target, int]:
     """Return what a product is to be certified for, and the moduli to begin with.
 
     Parameters
@@ -97,6 +117,8 @@ def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
         Inner dimension.
     double : bool
         Whether the result is a double-double: "auto" then means k 2^-106.
+    family : {"real", "complex"}, optional
+        Whose moduli; k of "complex" is that of the embedded operands.
 
     Returns
     -------
@@ -106,33 +128,44 @@ def goal(options: Options, k: int, double: bool) -> tuple[Target, int]:
         Enough for ordinary data.
     """
     if options.precision == "auto" and not double:
-        return "conventional", AUTO_MODULI
+        return "conventional", auto_moduli(family)
     if options.precision == "auto":
         target = k.bit_length() - 1 - _DOUBLE_DOUBLE_BITS
     else:
         target = tolerance_exponent(float(options.precision))
-    return target, _enough(target, k)
+    return target, _enough(target, k, family)
 
 
 @functools.lru_cache(maxsize=256)
-def _enough(target: int, k: int) -> int:
+def _enough(target: int, k: int, family: Family) -> int:
     """Return the moduli that ordinary data take for theta = 2^target."""
-    return moduli_for_target(2.0**target, k, kappa=_TYPICAL_KAPPA)
+    try:
+        return moduli_for_target(2.0**target, k, family, kappa=_TYPICAL_KAPPA)
+    except OptionError:
+        # A certificate knows more of the data; where it fails, others multiply.
+        return max_moduli(family)
 
 
-def plain_scheme(options: Options) -> AnyScheme | None:
+def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
     """Return the scheme of products without certificates, or None for others.
 
     Parameters
     ----------
     options : Options
         Any.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     Scheme, Slicing or None
         The number of moduli, or the slices, that were asked for; or that of scaling
         "legacy", which exists to fail.
+
+    Raises
+    ------
+    OptionError
+        A complex product is asked for with more moduli than there are.
     """
     if options.scheme == "slices":
         return options.slicing
@@ -141,17 +174,30 @@ def plain_scheme(options: Options) -> AnyScheme | None:
     if type(precision) is int or (
         type(precision) is not str and isinstance(precision, Integral)
     ):
-        return _scheme(int(precision), options.scaling)
+        if family == "complex":
+            _check_complex(int(precision))
+        return _scheme(int(precision), options.scaling, 0, family)
     if options.scaling == "legacy":
-        return _scheme(AUTO_MODULI, options.scaling)
+        return _scheme(auto_moduli(family), options.scaling, 0, family)
     return None
 
 
+def _check_complex(num_moduli: int) -> None:
+    """Refuse a number of moduli that real products only can take."""
+    most = max_moduli("complex")
+    if num_moduli > most:
+        limit = f"a complex product takes {MIN_MODULI} to {most} moduli"
+        remedy = f"{COMPLEX_AUTO_MODULI} give FP64 accuracy on ordinary data"
+        raise OptionError(refusal("precision", num_moduli, limit, remedy))
+
+
 _scheme = functools.lru_cache(maxsize=256)(Scheme)
-"""The very object for a number of moduli and a scaling."""
+"""The very object for a number of moduli, a scaling, no lent bits and a family."""
 
 
-def first_scheme(options: Options, k: int) -> tuple[AnyScheme, bool]:
+def first_scheme(
+    options: Options, k: int, family: Family = "real"
+) -> tuple[AnyScheme, bool]:
     """Return what a product of ordinary data begins with.
 
     Parameters
@@ -160,6 +206,8 @@ def first_scheme(options: Options, k: int) -> tuple[AnyScheme, bool]:
         With another precision than "exact".
     k : int
         Inner dimension.
+    family : {"real", "complex"}, optional
+        Whose moduli; k of "complex" is that of the embedded operands.
 
     Returns
     -------
@@ -168,10 +216,11 @@ def first_scheme(options: Options, k: int) -> tuple[AnyScheme, bool]:
     certified : bool
         Whether a certificate is asked for.
     """
-    scheme = plain_scheme(options)
+    scheme = plain_scheme(options, family)
     if scheme is not None:
         return scheme, False
-    return Scheme(goal(options, k, double=False)[1], options.scaling), True
+    num_moduli = goal(options, k, double=False, family=family)[1]
+    return Scheme(num_moduli, options.scaling, family=family), True
 
 
 def first_schemes(
@@ -182,6 +231,7 @@ def first_schemes(
     num_moduli: int,
     batch: int,
     keepers: tuple[Keeper, Keeper],
+    family: Family = "real",
 ) -> list[tuple[Scheme, bool]]:
     """Return the scheme of each matrix, fewer moduli where entries have few bits.
 
@@ -201,6 +251,8 @@ def first_schemes(
         Matrices of the result.
     keepers : tuple of Keeper
         Of A and of B: what was seen of their entries before.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -208,7 +260,7 @@ def first_schemes(
         One a matrix; True where neither operand is rounded, so that nothing is left to
         certify.
     """
-    usual = [(_scheme(num_moduli, scaling), False)] * batch
+    usual = [(_scheme(num_moduli, scaling, 0, family), False)] * batch
     (_, m, k), n = a.shape, b.shape[2]
     if scaling != "norm" or 2 * m * n * k < SHORT_MIN_FLOPS:
         return usual
@@ -224,12 +276,13 @@ def first_schemes(
         )
     )
     found = [
-        lent_bits(num_moduli, k, int(x), int(y)) for x, y in zip(*bits, strict=True)
+        lent_bits(num_moduli, k, int(x), int(y), family)
+        for x, y in zip(*bits, strict=True)
     ]
     if len(found) < batch:
         found *= batch
     return [
-        (Scheme(f[0], scaling, f[1]), f[2]) if f else other
+        (Scheme(f[0], scaling, f[1], family), f[2]) if f else other
         for f, other in zip(found, usual, strict=True)
     ]
 
@@ -292,7 +345,7 @@ def _most_bits(e: Integers, units: Integers) -> Integers:
 
 
 def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
-    """Return a scheme with so many bits more, or None beyond 49 moduli.
+    """Return a scheme with so many bits more, or None beyond all moduli.
 
     Parameters
     ----------
@@ -308,15 +361,16 @@ def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
     Scheme or None
         The least number of moduli.  The operand that lends bits stays exact.
     """
-    used = scheme.num_moduli
-    for more in range(used + 1, MAX_MODULI + 1):
-        gained = scaling_bits(more) - scaling_bits(used)
+    used, family = scheme.num_moduli, scheme.family
+    for more in range(used + 1, max_moduli(family) + 1):
+        gained = scaling_bits(more, family) - scaling_bits(used, family)
         lent = 0
         if scheme.shift:
             sign = 1 if scheme.shift > 0 else -1
-            lent = sign * (least_exponent(more, k) - least_exponent(used, k))
+            least = least_exponent(used, k, family)
+            lent = sign * (least_exponent(more, k, family) - least)
         if gained + abs(lent) >= missing:
-            return Scheme(more, scheme.scaling, scheme.shift + lent)
+            return Scheme(more, scheme.scaling, scheme.shift + lent, family)
     return None
 
 
@@ -326,7 +380,8 @@ def exact_schemes(
     b: Array,
     batch: int,
     keepers: tuple[Keeper, Keeper],
-    most: int = MAX_MODULI,
+    most: int | None = None,
+    family: Family = "real",
 ) -> list[Scheme | None]:
     """Return the least scheme that rounds no entry, for each matrix.
 
@@ -343,7 +398,9 @@ def exact_schemes(
     keepers : tuple of Keeper
         Of A and of B: what was seen of their entries before.
     most : int, optional
-        Moduli to try at most.
+        Moduli to try at most, all by default.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -353,22 +410,22 @@ def exact_schemes(
     bits, units = _bits(engine, a, b, batch, keepers)
     result: list[Scheme | None] = [None] * batch
     open_ = set(range(batch))
-    for n in range(MIN_MODULI, most + 1):
+    for n in range(MIN_MODULI, (most or max_moduli(family)) + 1):
         # mu + e is at most half the bits of M: with less no row can be exact.
-        widest = (product_bound(n).bit_length() + 1) // 2
+        widest = (product_bound(n, family).bit_length() + 1) // 2
         likely = [i for i in open_ if 2 * widest >= bits[i] - 2]
         if not likely:
             continue
         spare_a, spare_b = (
             np.broadcast_to(_spare(exponents, unit), batch)
             for exponents, unit in zip(
-                _line_exponents(engine, a, b, n, keepers), units, strict=True
+                _line_exponents(engine, a, b, (n, family), keepers), units, strict=True
             )
         )
         for i in likely:
             if spare_a[i] + spare_b[i] >= 0:
                 shift = min(max(0, -int(spare_b[i])), int(spare_a[i]))
-                result[i] = Scheme(n, "norm", shift)
+                result[i] = Scheme(n, "norm", shift, family)
                 open_.discard(i)
         if not open_:
             break
@@ -388,14 +445,18 @@ def _bits(
 
 
 def _line_exponents(
-    engine: Engine, a: Array, b: Array, n: int, keepers: tuple[Keeper, Keeper]
+    engine: Engine,
+    a: Array,
+    b: Array,
+    kind: tuple[int, Family],
+    keepers: tuple[Keeper, Keeper],
 ) -> tuple[Integers, Integers]:
-    """Return mu and nu for n moduli."""
+    """Return mu and nu for so many moduli of a family."""
     (mu,) = keepers[0].value(
-        lambda: (engine.line_exponents(a, n, left=True),), "exponents", n
+        lambda: (engine.line_exponents(a, *kind, left=True),), "exponents", kind
     )
     (nu,) = keepers[1].value(
-        lambda: (engine.line_exponents(b, n, left=False),), "exponents", n
+        lambda: (engine.line_exponents(b, *kind, left=False),), "exponents", kind
     )
     return mu, nu
 
@@ -406,8 +467,10 @@ def _spare(exponents: Integers, units: Integers) -> Integers:
     return np.asarray(spare.min(axis=1, initial=ZERO_UNIT))
 
 
-def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
-    """Return the error for a product that 49 moduli cannot hold exactly.
+def too_long(
+    engine: Engine, a: Array, b: Array, batch: int, family: Family = "real"
+) -> PrecisionError:
+    """Return the error for a product that all moduli cannot hold exactly.
 
     Parameters
     ----------
@@ -419,6 +482,8 @@ def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
         Batch 1 broadcasts.
     batch : int
         Matrices of the result.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -430,9 +495,10 @@ def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
         + a.shape[2].bit_length()
         + 2
     )
+    most = max_moduli(family)
     limit = (
         f"an exact product of these operands takes about {bits} bits, and "
-        f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.0f}"
+        f"{most} moduli hold {log2_modulus_product(most, family):.0f}"
     )
     remedy = 'precision="auto" is as accurate as FP64, a float is a tolerance'
     return PrecisionError(refusal("precision", "exact", limit, remedy))

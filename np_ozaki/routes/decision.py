@@ -16,6 +16,7 @@ from np_ozaki.tiling import flops
 __all__ = [
     "FLOAT64",
     "as_array",
+    "as_common",
     "as_float64",
     "multiplies_to_float64",
     "options_for",
@@ -113,3 +114,25 @@ def as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
     if type(x) is np.ndarray and x.dtype is FLOAT64 and x.flags.aligned:
         return x
     return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
+
+
+def as_common(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both operands as float64, or as complex128 where one is complex.
+
+    Parameters
+    ----------
+    a, b : ndarray
+        Subclasses come back as ndarrays.
+
+    Returns
+    -------
+    tuple of two ndarrays
+        Same entries, cast as NumPy's products cast them.
+    """
+    if a.dtype.kind == "c" or b.dtype.kind == "c":
+        left, right = (
+            np.require(x, dtype=np.complex128, requirements="A").view(np.ndarray)
+            for x in (a, b)
+        )
+        return left, right
+    return as_float64(a), as_float64(b)

@@ -15,7 +15,7 @@ from np_ozaki import context
 from np_ozaki.config import Options
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.gemm import matmul_arrays
-from np_ozaki.routes.decision import FLOAT64, as_float64
+from np_ozaki.routes.decision import FLOAT64, as_common
 from np_ozaki.stats import CallInfo
 
 __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
@@ -26,7 +26,9 @@ _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
 
-def native_reason(*operands: object, to_float64: bool = False) -> str | None:
+def native_reason(
+    *operands: object, to_float64: bool = False, complex_too: bool = False
+) -> str | None:
     """Return why operands of a product are not the engine's business, or None.
 
     Parameters
@@ -35,6 +37,8 @@ def native_reason(*operands: object, to_float64: bool = False) -> str | None:
         On the host.
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
+    complex_too : bool, optional
+        Products of dtype complex128 are the engine's, too.
 
     Returns
     -------
@@ -44,10 +48,12 @@ def native_reason(*operands: object, to_float64: bool = False) -> str | None:
     for x in operands:
         if type(x) not in _PLAIN:
             return f"operand of type {type(x).__name__}"
-    return dtype_reason(*operands, to_float64=to_float64)
+    return dtype_reason(*operands, to_float64=to_float64, complex_too=complex_too)
 
 
-def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
+def dtype_reason(
+    *operands: Any, to_float64: bool = False, complex_too: bool = False
+) -> str | None:
     """Return why operands of these dtypes are not the engine's business, or None.
 
     Parameters
@@ -56,6 +62,8 @@ def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
         On the host or a GPU.
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
+    complex_too : bool, optional
+        Products of dtype complex128 are the engine's, too.
 
     Returns
     -------
@@ -68,11 +76,22 @@ def dtype_reason(*operands: Any, to_float64: bool = False) -> str | None:
     else:
         return None
     dtypes = [x.dtype for x in operands]
+    if complex_too and not to_float64 and _multiplies_to_complex128(dtypes):
+        return None
     if any(d.kind not in "biuf" for d in dtypes) or (
         not to_float64 and np.result_type(*dtypes) != np.float64
     ):
         return f"dtypes {', '.join(d.name for d in dtypes)}"
     return None
+
+
+def _multiplies_to_complex128(dtypes: list[np.dtype[Any]]) -> bool:
+    kinds = {d.kind for d in dtypes}
+    return (
+        "c" in kinds
+        and kinds <= set("biufc")
+        and bool(np.result_type(*dtypes) == np.complex128)
+    )
 
 
 def matmul_product(
@@ -83,11 +102,11 @@ def matmul_product(
     bounded: bool = False,
     prepared: Pair = UNPREPARED,
 ) -> _Result:
-    """Multiply two float64 operands on the engine.
+    """Multiply two operands on the engine.
 
     Parameters
     ----------
-    a, b : ndarray of float64
+    a, b : ndarray of float64, or both of complex128
         1-D or more.
     out : ndarray or None
         Where to write.
@@ -100,7 +119,7 @@ def matmul_product(
 
     Returns
     -------
-    result : ndarray of float64 or numpy.float64
+    result : ndarray or numpy scalar
     CallInfo
         What happened.
     """
@@ -133,7 +152,8 @@ def run(
     native : callable
         NumPy's function.
     engine : callable
-        What multiplies float64 operands, as `matmul_product`.
+        What multiplies float64 operands, as `matmul_product`; for the name "matmul"
+        it takes complex128 ones, too.
     operands : tuple of two array_like
         Unwrapped.
     out : ndarray or None
@@ -152,11 +172,11 @@ def run(
     a, b = operands
     a = a if hasattr(a, "__array_ufunc__") else np.asarray(a)
     b = b if hasattr(b, "__array_ufunc__") else np.asarray(b)
-    reason = native_reason(a, b, to_float64=to_float64)
+    reason = native_reason(a, b, to_float64=to_float64, complex_too=name == "matmul")
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"
     if reason is None:
-        return engine(as_float64(a), as_float64(b), out, options)
+        return engine(*as_common(a, b), out, options)
     result = native(a, b) if out is None else native(a, b, out=out)
     return result, left_to_numpy(name, a, b, reason)
 
@@ -180,6 +200,14 @@ def left_to_numpy(name: str, a: Any, b: Any, reason: str) -> CallInfo:
     """
     m, k = (*np.shape(a), 1, 1)[:2]
     n = np.shape(b)[-1] if np.ndim(b) else 1
-    info = CallInfo(name, "native", 1, m, n, k, fallback=reason)
+    info = CallInfo(name, "native", 1, m, n, k, fallback=reason, dtype=_dtype(a, b))
     context.record(info)
     return info
+
+
+def _dtype(a: Any, b: Any) -> str:
+    """Return the name of the dtype that NumPy multiplies in, as far as it is told."""
+    try:
+        return str(np.result_type(a.dtype, b.dtype).name)
+    except (AttributeError, TypeError):
+        return "unknown"

@@ -1,4 +1,4 @@
-"""Equality of float64 arrays in every bit, and what a failure of it says."""
+"""Equality of arrays in every bit, and what a failure of it says."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["assert_same_bits", "compare_bits", "shown"]
 
 
 def assert_same_bits(actual: ArrayLike, expected: ArrayLike) -> None:
-    """Raise unless two float64 arrays agree in shape and in every bit.
+    """Raise unless two arrays agree in shape and in every bit.
 
     Parameters
     ----------
     actual, expected : array_like
-        float64; -0.0 and 0.0 differ, and so do NaNs of different payload.
+        float64, or both complex128; -0.0 and 0.0 differ, and so do NaNs of different
+        payload.
 
     Raises
     ------
@@ -44,7 +45,7 @@ def compare_bits(
     what: str = "",
     where: NDArray[np.bool_] | bool = True,
 ) -> None:
-    """Raise unless two float64 arrays agree in shape and in some entries' bits.
+    """Raise unless two arrays agree in shape and in some entries' bits.
 
     Parameters
     ----------
@@ -62,9 +63,14 @@ def compare_bits(
     """
     x, y = np.asarray(actual), np.asarray(expected)
     start = f"{what}: " if what else ""
+    if x.dtype == y.dtype == np.complex128:
+        # An axis more: 0 for the real part, 1 for the imaginary one.
+        x, y = (np.stack([z.real, z.imag], axis=-1) for z in (x, y))
+        where = np.expand_dims(where, -1)
     if x.dtype != np.float64 or y.dtype != np.float64:
         raise AssertionError(
-            f"{start}dtypes {x.dtype} and {y.dtype}: both must be float64"
+            f"{start}dtypes {x.dtype} and {y.dtype}: both must be float64, or "
+            "both complex128"
         )
     if x.shape != y.shape:
         raise AssertionError(f"{start}shape {x.shape} is not {y.shape}")

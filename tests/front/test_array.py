@@ -255,9 +255,17 @@ def test_array_protocol():
     assert not np.asarray(x).flags.writeable
 
 
-def test_complex_and_other_dtypes_stay_numpys():
+def test_complex_products_are_the_engines():
     z, w = A + 1j * A, B - 2j * B
-    np.testing.assert_array_equal(np.asarray(OzArray(z) @ w), z @ w)
+    result = OzArray(z) @ w
+    assert np_ozaki.last_call().engine == "cpu"
+    assert_same_bits(np.asarray(result), np_ozaki.matmul(z, w))
+    assert_same_bits(np.asarray(A @ OzArray(w)), np_ozaki.matmul(A, w))
+
+
+def test_other_dtypes_stay_numpys():
+    z = (A + 1j * A).astype(np.complex64)
+    np.testing.assert_array_equal(np.asarray(OzArray(z) @ z.T), z @ z.T)
     assert np_ozaki.last_call().engine == "native"
 
 

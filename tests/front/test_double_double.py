@@ -111,7 +111,7 @@ def test_other_real_dtypes_are_multiplied_as_float64():
 @pytest.mark.parametrize(
     ("operand", "message"),
     [
-        (np.ones((2, 2), dtype=complex), "complex128"),
+        (np.ones((2, 2), dtype=np.clongdouble), "complex128 holds"),
         (np.ones((2, 2), dtype=np.longdouble), "float64 holds"),
         (np.ones((2, 2), dtype=object), "object"),
         (np.ma.ones((2, 2)), "plain arrays"),

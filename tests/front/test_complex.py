@@ -1,0 +1,165 @@
+"""np_ozaki.matmul of complex operands: dtypes, shapes, options, errors, counters."""
+
+import warnings
+
+import numpy as np
+import pytest
+from complex_pairs import join, normals
+
+import np_ozaki
+from np_ozaki import OzArray
+from np_ozaki.testing import assert_same_bits
+
+A, B = normals(1, (5, 7)), normals(2, (7, 4))
+
+
+def test_call_info():
+    c, info = np_ozaki.matmul(A, B, return_info=True)
+    assert c.dtype == np.complex128
+    assert info.engine == "cpu"
+    assert info.dtype == "complex128"
+    assert (info.batch, info.m, info.n, info.k) == (1, 5, 4, 7)
+    assert info.flops == 8 * 5 * 4 * 7
+    assert info.num_moduli == 16
+    assert np_ozaki.last_call() == info
+    before = np_ozaki.stats().routes["matmul"].flops["cpu"]
+    np_ozaki.matmul(A, B)
+    assert np_ozaki.stats().routes["matmul"].flops["cpu"] == before + info.flops
+    assert np_ozaki.matmul(A.real, B.real, return_info=True)[1].dtype == "float64"
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float64, np.int32, np.float32, np.bool_, np.complex64, ">c16"]
+)
+def test_other_dtypes_are_promoted_as_numpy_does(dtype):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        a = (4 * A).astype(dtype)
+    c, info = np_ozaki.matmul(a, B, return_info=True)
+    assert info.dtype == "complex128"
+    assert_same_bits(c, np_ozaki.matmul(a.astype(np.complex128), B))
+    assert_same_bits(np_ozaki.matmul(B.T, a.T).T, c)
+
+
+def test_what_stays_numpys():
+    for a in (A.astype(np.complex64), A.astype(np.clongdouble), np.ma.array(A)):
+        c, info = np_ozaki.matmul(a, a.T, return_info=True)
+        assert info.engine == "native"
+        assert c.dtype == a.dtype
+    assert info.dtype == "complex128"
+    c, info = np_ozaki.matmul(A, B, engine="native", return_info=True)
+    np.testing.assert_array_equal(c, A @ B)
+    assert (info.engine, info.dtype) == ("native", "complex128")
+    assert info.flops == 8 * 5 * 4 * 7
+
+
+def test_a_scope_leaves_complex_products_to_numpy():
+    with np_ozaki.enabled(min_flops=0):
+        np.testing.assert_array_equal(A @ B, np.matmul(A, B))
+        assert np_ozaki.stats().as_dict().get("zgemm") is None
+
+
+@pytest.mark.parametrize("n", [23, 30, 49])
+def test_more_moduli_than_there_are(n):
+    with pytest.raises(np_ozaki.OptionError) as error:
+        np_ozaki.matmul(A, B, precision=n)
+    assert str(error.value).startswith(f"precision={n}: ")
+    assert "2 to 22 moduli" in str(error.value)
+    assert "16 give" in str(error.value)
+    np_ozaki.matmul(A.real, B.real, precision=n)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3, 0), (0, 4)),
+        ((0, 5), (5, 4)),
+        ((3, 5), (5, 0)),
+        ((0,), (0,)),
+        ((0, 2, 3), (3, 4)),
+        ((2, 3, 0), (2, 0, 4)),
+    ],
+)
+@pytest.mark.parametrize("precision", ["auto", 9, "exact"])
+def test_empty(a, b, precision):
+    x, y = np.empty(a, dtype=complex), np.empty(b, dtype=complex)
+    c = np_ozaki.matmul(x, y, precision=precision)
+    want = np.matmul(x, y)
+    assert type(c) is type(want)
+    assert_same_bits(c, np.zeros(want.shape, dtype=complex))
+    bound = np_ozaki.error_bound(x, y, precision=precision)
+    assert bound.shape == want.shape
+
+
+def test_scalars_and_vectors():
+    c = np_ozaki.matmul(A[0], B[:, 0])
+    assert type(c) is np.complex128
+    assert c == np_ozaki.matmul(A, B)[0, 0]
+    assert_same_bits(np_ozaki.matmul(A[0], B), np_ozaki.matmul(A, B)[0])
+    with pytest.raises(np_ozaki.ShapeError):
+        np_ozaki.matmul(A, A)
+    with pytest.raises(np_ozaki.ShapeError):
+        np_ozaki.matmul(1j, A)
+
+
+def test_out():
+    want = np_ozaki.matmul(A, B)
+    for out in (
+        np.empty((5, 4), dtype=complex),
+        np.empty((5, 4), dtype=complex, order="F"),
+        np.empty((10, 8), dtype=complex)[::-2, 1::2],
+        np.empty((5, 4), dtype=">c16"),
+    ):
+        assert np_ozaki.matmul(A, B, out=out) is out
+        assert_same_bits(out.astype(np.complex128), want)
+    out = np.empty((5, 4), dtype=np.complex64)
+    np_ozaki.matmul(A, B, out=out)
+    np.testing.assert_array_equal(out, want.astype(np.complex64))
+    wide = np.empty((5, 4), dtype=complex)
+    np_ozaki.matmul(A.real, B.real, out=wide)
+    assert_same_bits(wide, join(np_ozaki.matmul(A.real, B.real), np.zeros((5, 4))))
+    with pytest.raises(np_ozaki.OperandTypeError, match="complex128 results"):
+        np_ozaki.matmul(A, B, out=np.empty((5, 4)))
+
+
+def test_out_aliases_an_operand():
+    a = normals(3, (9, 9))
+    want = np_ozaki.matmul(a, a)
+    assert np_ozaki.matmul(a, a, out=a) is a
+    assert_same_bits(a, want)
+
+
+def test_double_doubles_take_what_complex128_holds():
+    pair = np_ozaki.matmul(A.astype(np.complex64), B.real, output="dd")
+    assert pair.hi.dtype == np.complex128
+    assert_same_bits(pair.hi, np_ozaki.matmul(A.astype(np.complex64), B.real))
+    one = np_ozaki.matmul(A[0], B[:, 0], output="dd")
+    assert type(one.lo) is np.complex128
+
+
+def test_exceptions_follow_errstate():
+    big, inf = np.array([[1e300 + 1e300j]]), np.array([[np.inf + 0j]])
+    for a, b, message in ((big, big, "overflow"), (inf, 0 * big, "invalid")):
+        with np.errstate(all="raise"), pytest.raises(FloatingPointError, match=message):
+            np_ozaki.matmul(a, b)
+        with np.errstate(all="ignore"):
+            np_ozaki.matmul(a, b)
+
+
+def test_an_oz_array_multiplies_complex_matrices():
+    c = OzArray(A) @ B
+    assert isinstance(c, OzArray)
+    assert_same_bits(np.asarray(c), np_ozaki.matmul(A, B))
+    gram = OzArray(A) @ OzArray(A).conj().T
+    assert_same_bits(np.asarray(gram), np_ozaki.matmul(A, A.conj().T))
+
+
+def test_bound_of_an_overflow():
+    big = np.array([[1e300 + 1e300j]])
+    with np.errstate(over="ignore"):
+        for output in ("float64", "dd"):
+            _, info = np_ozaki.matmul(
+                big, big.conj(), output=output, return_info="bound"
+            )
+            assert info.bound.real == np.inf
+            assert info.bound.imag < np.inf or output == "float64"
