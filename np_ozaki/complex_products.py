@@ -132,10 +132,11 @@ def multiply_complex(
             prepared[1] if right is not None else None,
         )
     done: list[Served] = []
-    for part in parts or [slice(0, 0)]:
+    for part in parts:
         x = _left(a[of_batch(part, a)]) if left is None else left
         y = _right(b[of_batch(part, b)]) if right is None else right
-        here = np.empty((part.stop - part.start, 2 * m, n))
+        target = out[part]
+        here = np.empty((target.shape[0], 2 * m, n))
         rest = None if low is None else np.empty(here.shape)
         try:
             done.append(
@@ -143,7 +144,7 @@ def multiply_complex(
             )
         except CheckError as error:
             raise _of_complex(error, part.start, m) from None
-        _put(here, out[part])
+        _put(here, target)
         if low is not None and rest is not None:
             _put(rest, low[part])
     return _together(done)

@@ -16,6 +16,7 @@ from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.complex_reference import complex_exponents, complex_matmul
+from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.testing import assert_same_bits
 from np_ozaki.tiling import Tiles
 
@@ -165,11 +166,6 @@ def test_conjugates(pair, n, scaling):
         d = np_ozaki.matmul(a.conj(), b.conj(), precision=n, scaling=scaling)
     assert_same_bits(d.real, c.real)
     assert_same_bits(zeros_unsigned(d), zeros_unsigned(c.conj()))
-    # Exact zeros are +0 in both; what underflows has the sign of its value in both.
-    assert (
-        not np.signbit(d.imag[(d.imag == 0) & ~np.signbit(c.imag)]).any()
-        or (np.signbit(d.imag) != np.signbit(c.imag)).any()
-    )
 
 
 @given(complex_operands(max_side=5), num_moduli)
@@ -236,11 +232,11 @@ def test_batches_in_chunks(monkeypatch):
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_tiles_do_not_matter(scaling, monkeypatch):
-    a, b = normals(8, (9, 40)), normals(9, (40, 7))
+    a, b = normals(8, (20, 60)), normals(9, (60, 17))
     want = np_ozaki.matmul(a, b, precision=16, scaling=scaling)
 
-    def small(batch, m, n, k, **more):
-        return Tiles(1, min(m, 4), min(n, 3), min(k, 16), 4096)
+    def small(batch, m, n, k, num_planes, **more):
+        return Tiles(1, 4, 3, 16, num_planes, True)
 
     monkeypatch.setattr(cpu, "choose_tiles", small)
     c, info = np_ozaki.matmul(a, b, precision=16, scaling=scaling, return_info=True)
@@ -301,7 +297,7 @@ def test_what_cannot_be_certified_falls_back():
     left, right = embedded(a, b)
     want = np.array(reference.exact_product(left, right))
     assert_same_bits(d, join(want[:6], want[6:]))
-    with np_ozaki.enabled(reproducible=True):
+    with np_ozaki.enabled(reproducible=True, engine="cpu"):
         assert_same_bits(np_ozaki.matmul(a, b), d)
 
 
@@ -338,12 +334,12 @@ def test_an_exact_product_of_too_many_bits():
 
 def test_short_entries_take_fewer_moduli():
     rng = np.random.default_rng(16)
-    a = join(*rng.integers(-3, 4, (2, 130, 150)).astype(float))
-    b = join(*rng.integers(-3, 4, (2, 150, 140)).astype(float))
+    a = join(*rng.integers(-3, 4, (2, 150, 170)).astype(float))
+    b = join(*rng.integers(-3, 4, (2, 170, 180)).astype(float))
     c, info = np_ozaki.matmul(a, b, return_info=True)
     assert info.num_moduli <= 3
     assert_same_bits(c, a @ b)
-    c, info = np_ozaki.matmul(a, normals(17, (150, 140)), return_info=True)
+    c, info = np_ozaki.matmul(a, normals(17, (170, 180)), return_info=True)
     assert info.num_moduli < 16
     assert info.shift > 0
 
@@ -457,5 +453,6 @@ def test_slices(accumulate):
 
 
 def test_a_scheme_knows_its_family():
-    assert Scheme(16, family="complex").limit == (2**117.69 // 2) or True
-    assert Scheme(16, family="complex") != Scheme(16)
+    scheme = Scheme(16, family="complex")
+    assert scheme.limit == product_bound(16, "complex")
+    assert scheme != Scheme(16)

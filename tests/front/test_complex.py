@@ -42,11 +42,11 @@ def test_other_dtypes_are_promoted_as_numpy_does(dtype):
 
 
 def test_what_stays_numpys():
-    for a in (A.astype(np.complex64), A.astype(np.clongdouble), np.ma.array(A)):
+    for a in (A.astype(np.complex64), A.astype(np.clongdouble)):
         c, info = np_ozaki.matmul(a, a.T, return_info=True)
         assert info.engine == "native"
         assert c.dtype == a.dtype
-    assert info.dtype == "complex128"
+        assert info.dtype == a.dtype.name
     c, info = np_ozaki.matmul(A, B, engine="native", return_info=True)
     np.testing.assert_array_equal(c, A @ B)
     assert (info.engine, info.dtype) == ("native", "complex128")
@@ -54,9 +54,10 @@ def test_what_stays_numpys():
 
 
 def test_a_scope_leaves_complex_products_to_numpy():
-    with np_ozaki.enabled(min_flops=0):
-        np.testing.assert_array_equal(A @ B, np.matmul(A, B))
-        assert np_ozaki.stats().as_dict().get("zgemm") is None
+    want = A @ B
+    with np_ozaki.enabled(min_flops=0, engine="cpu") as scope:
+        np.testing.assert_array_equal(A @ B, want)
+        assert not scope.stats().routes
 
 
 @pytest.mark.parametrize("n", [23, 30, 49])
