@@ -1106,6 +1106,11 @@ FAULTS = {
         "if (first + i < NUM_SLICES)",
         "if (first + 4 <= NUM_SLICES)",
     ),
+    "cuda slices: one read forgets what is not finite": (
+        "_kernels/slices.cu",
+        "facts.special[fact] = (int)special;",
+        "facts.special[fact] = 0;",
+    ),
     "cuda slices: a sum without its sign": (
         "_kernels/recombine.cuh",
         ": (int)(low >> 32);",
