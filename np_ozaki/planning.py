@@ -97,6 +97,8 @@ class Plan:
     slicing: Slicing | None = None
     by_moduli: Cost | None = None
     by_slices: Cost | None = None
+    mantissa_bits: int | None = None
+    fallback: str | None = None
 
     @property
     def num_slices(self) -> int | None:
@@ -108,9 +110,6 @@ class Plan:
         """INT8 products of the scheme: moduli, or pairs of slices."""
         cost = self.by_moduli if self.slicing is None else self.by_slices
         return None if cost is None else cost.num_gemms
-
-    mantissa_bits: int | None = None
-    fallback: str | None = None
 
     @property
     def flops(self) -> int:

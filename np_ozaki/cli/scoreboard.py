@@ -31,7 +31,7 @@ max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, aga
           exact integers
 workspace memory of np_ozaki's product besides operands and result
 {turns} on the same random data.
-Whatever np_ozaki's engines computed had the contract's bits before it was timed."""
+What np_ozaki's own engines computed had the contract's bits before it was timed."""
 
 _LEGEND_OF_LOAD = """
 SM MHz, W medians of the GPU's clock and power during the repeats"""

@@ -128,7 +128,7 @@ class Library(Protocol):
         """Queue c = a b for batch, m, n, k on the current stream.
 
         `c` is not transposed.  The workspace is an address and bytes; `bits`, unless
-        0, is the address of an int32 for each matrix that takes the bits in use.
+        0, is the address of an int32 that takes the bits that entries need.
 
         Raises
         ------
@@ -301,7 +301,8 @@ class CublasEngine:
         calls = tiles.calls(batch, m, n)
         bits = None
         if host and settings.dynamic:
-            bits = device.own(np.full((calls, tiles.batch), _NOT_EMULATED, np.int32))
+            # Each call tells one number, also of a batch.
+            bits = device.own(np.full(calls, _NOT_EMULATED, np.int32))
         finite, count = [], 0
         with device.transfer() as copies:
             for part in ranges(batch, tiles.batch):
@@ -313,7 +314,9 @@ class CublasEngine:
                         x = self._readable(left.load(i))
                         target = out[part, i, j]
                         tile = copies.result(target)
-                        told = 0 if bits is None else device.pointer(bits[count])
+                        told = 0
+                        if bits is not None:
+                            told = device.pointer(bits[count : count + 1])
                         self._multiply(x, y, tile, settings, place, told)
                         if number + 1 < len(rows):
                             left.prefetch(rows[number + 1])
@@ -327,7 +330,9 @@ class CublasEngine:
         outcome = Outcome(overflow, invalid, tiles.workspace_bytes, calls)
         kept = settings.mantissa_bits
         if bits is not None:
-            kept = max(0, int(device.fetch(bits).max()))
+            # A call that needs more than it may keep multiplies in FP64.
+            needed = [int(x) for x in device.fetch(bits)]
+            kept = max(x if x <= kept else 0 for x in (0, *needed))
         return CublasProduct(outcome, kept)
 
     def _multiply(
