@@ -1138,8 +1138,8 @@ FAULTS = {
     ),
     "cuda slices: sums that int32 does not hold": (
         "engines/cuda_slices.py",
-        "rules.EXACT_SUM // (k <<",
-        "2 * rules.EXACT_SUM // (k <<",
+        "limit // (k <<",
+        "2 * limit // (k <<",
     ),
     "cuda slices: a run does not add to the one before": (
         "engines/cuda_slices.py",

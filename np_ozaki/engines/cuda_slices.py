@@ -7,6 +7,7 @@ is one plane.  Sums of all weights are held for a tile of the result at a time.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -71,9 +72,9 @@ class Planes:
         return 8 * count + 4 if self.wide else 4 * count
 
 
-def _most_pairs(k: int, bits_per_slice: int) -> int:
-    """Return how many pairs of slices int32 holds the sum of, for k entries."""
-    return rules.EXACT_SUM // (k << 2 * (bits_per_slice - 1))
+def _most_pairs(k: int, bits_per_slice: int, limit: int) -> int:
+    """Return how many pairs of slices of k entries sum up to a limit at most."""
+    return limit // (k << 2 * (bits_per_slice - 1))
 
 
 def planes_of(slicing: Slicing, k: int) -> Planes:
@@ -92,14 +93,19 @@ def planes_of(slicing: Slicing, k: int) -> Planes:
         A weight whose sum int32 does not hold has several planes, while that takes
         no more memory than int64 sums would.
     """
+    return _planes_of(slicing, k, rules.EXACT_SUM)
+
+
+@functools.lru_cache(maxsize=256)
+def _planes_of(slicing: Slicing, k: int, limit: int) -> Planes:
     # A schedule without pairs has one sum, of nothing.
     diagonals = slicing.diagonals or (Diagonal(0, ()),)
-    room = _most_pairs(k, slicing.bits_per_slice)
+    room = _most_pairs(k, slicing.bits_per_slice, limit)
     if room:
         parts = tuple(part for each in diagonals for part in _split(each, room))
         if len(parts) <= 2 * len(diagonals):
             return Planes(parts, False, k)
-    exact = rules.EXACT_SUM >> 2 * (slicing.bits_per_slice - 1)
+    exact = limit >> 2 * (slicing.bits_per_slice - 1)
     return Planes(diagonals, True, max(exact // _STEP * _STEP, _STEP))
 
 
@@ -593,7 +599,8 @@ def _sums(
             scratch = device.empty(shape, np.int32) if planes.wide else None
         device.mark("slice_gemm")
         if planes.wide:
-            most = max(1, _most_pairs(h.stop - h.start, slicing.bits_per_slice))
+            size, bits = h.stop - h.start, slicing.bits_per_slice
+            most = max(1, _most_pairs(size, bits, rules.EXACT_SUM))
             for target, whole in zip(total, planes.parts, strict=True):
                 for part in _split(whole, most):
                     if part.runs:
