@@ -588,7 +588,11 @@ def _sums(
     device, planes, slicing = stages.device, job.planes, job.slicing
     inner = ranges(left.x.shape[2], tiles.k)
     total: Any = None
+    a: Any = None
+    b: Any = None
     for h in inner:
+        # The last block's memory is free before the next one's is taken.
+        a = b = folded = None
         a, b = left.planes(h), right.planes(h)
         folded = _folded(a, b)
         if total is None:

@@ -122,6 +122,24 @@ def test_tiles_within_a_limit(place, limit, host):
     assert_same_bits(out if host else place.host(out), expected(a, b, SLICINGS[0]))
 
 
+@pytest.mark.parametrize("k", [1400, 200_000])
+def test_a_limit_of_workspace_is_kept(cupy, place, k):
+    # Tiles, and blocks of k.
+    x, y = (cupy.ones(shape) for shape in ((1, 300, k), (1, k, 400)))
+    out = cupy.full((1, 300, 400), cupy.nan)
+    limit = 8 << 20
+    pool = cupy.get_default_memory_pool()
+    for _ in range(2):  # the first one compiles
+        pool.free_all_blocks()
+        before = pool.total_bytes()
+        outcome = place.engine.matmul(x, y, out, SLICINGS[0], workspace_bytes=limit)
+    assert outcome.tiles > 1 or k > 1400
+    assert outcome.workspace_bytes <= limit
+    # Pieces of memory of one size do not serve for another.
+    assert pool.total_bytes() - before <= 2 * limit
+    assert (out == k).all()
+
+
 def test_workspace_is_what_was_planned(cupy, place):
     n = 4096
     x, y = cupy.ones((1, n, n)), cupy.ones((1, n, n))
