@@ -27,12 +27,18 @@ struct Slices {
     bool plain = is_plain_slicing(exponent);
 #pragma unroll
     for (int i = 0; i < GROUP; ++i) plain = plain && is_finite(bits[i]);
+    if (plain) {
 #pragma unroll
-    for (int i = 0; i < GROUP; ++i) {
-      if (plain) value[i] = plain_sliced_integer<LONG_INTEGERS>(bits[i], exponent);
-      else value[i] = sliced_integer<LONG_INTEGERS>(bits[i], exponent);
-      value[i] = with_offsets<SLICE_BITS, NUM_SLICES>(value[i]);
+      for (int i = 0; i < GROUP; ++i)
+        value[i] = plain_sliced_integer<LONG_INTEGERS>(bits[i], exponent);
+    } else {
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i)
+        value[i] = sliced_integer<LONG_INTEGERS>(bits[i], exponent);
     }
+#pragma unroll
+    for (int i = 0; i < GROUP; ++i)
+      value[i] = with_offsets<SLICE_BITS, NUM_SLICES>(value[i]);
 #pragma unroll
     for (int first = 0; first < NUM_SLICES; first += 4) {
       uint32 word[GROUP], byte[GROUP];
@@ -58,4 +64,35 @@ KERNEL void slices_along(Operand x, LineFacts facts, SlicePlanes planes) {
 KERNEL void slices_across(Operand x, LineFacts facts, SlicePlanes planes) {
   __shared__ uint64 tile[TILE_LINES * TILE_PITCH];
   planes_across(Slices(), x, facts.exponents, facts.largest, planes, tile);
+}
+
+// Exponents and slices with one read: a whole line stays in shared memory, spread.
+KERNEL void exponents_and_slices(Operand x, LineFacts facts, int64 bits, uint64 most,
+                                 SlicePlanes planes) {
+  __shared__ uint64 scratch[ALONG_THREADS];
+  DYNAMIC_SHARED(uint64, whole);
+  int64 index = blockIdx.x;
+  int64 batch = index / planes.lines_padded, line = index % planes.lines_padded;
+  bool real = line < x.lines;
+  int exponent = 0;
+  if (real) {
+    uint64 largest = 0, special = 0;
+    for (int64 h = threadIdx.x; h < x.k; h += ALONG_THREADS) {
+      uint64 entry = x.at(batch, line, h);
+      whole[spread(h)] = entry;
+      look(entry, &largest, &special);
+    }
+    largest = over_block(largest, scratch, TakeLarger());
+    special = over_block(special, scratch, TakeUnion());
+    exponent = slice_exponent(largest, (int)bits, most);
+    if (threadIdx.x == 0) {
+      int64 fact = batch * x.lines + line;
+      facts.largest[fact] = largest;
+      facts.special[fact] = (int)special;
+      facts.exponents[fact] = exponent;
+    }
+  }
+  __syncthreads();
+  line_planes(Slices(), whole, 0, real ? x.k : 0, planes.k_padded, exponent, 0, planes,
+              batch, line);
 }

@@ -1106,6 +1106,11 @@ FAULTS = {
         "if (first + i < NUM_SLICES)",
         "if (first + 4 <= NUM_SLICES)",
     ),
+    "cuda slices: one read forgets what is not finite": (
+        "_kernels/slices.cu",
+        "facts.special[fact] = (int)special;",
+        "facts.special[fact] = 0;",
+    ),
     "cuda slices: a sum without its sign": (
         "_kernels/recombine.cuh",
         ": (int)(low >> 32);",
@@ -1133,8 +1138,8 @@ FAULTS = {
     ),
     "cuda slices: sums that int32 does not hold": (
         "engines/cuda_slices.py",
-        "rules.EXACT_SUM // (k <<",
-        "2 * rules.EXACT_SUM // (k <<",
+        "limit // (k <<",
+        "2 * limit // (k <<",
     ),
     "cuda slices: a run does not add to the one before": (
         "engines/cuda_slices.py",

@@ -7,17 +7,19 @@ is one plane.  Sums of all weights are held for a tile of the result at a time.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Digits, Sums
 from np_ozaki.engines.base import Cut, Outcome
 from np_ozaki.engines.cuda_lines import Facts, Operands, structure
 from np_ozaki.engines.cuda_shortage import within_memory
-from np_ozaki.engines.cuda_stages import Stages
+from np_ozaki.engines.cuda_stages import Stages, spread_bytes
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.prepared import NO_KEEPER, Keeper
 from np_ozaki.numerics import slicing as rules
@@ -27,6 +29,7 @@ from np_ozaki.tiling import CudaTiles, choose_cuda_tiles, num_tiles, padded
 __all__ = [
     "Planes",
     "cut_slices",
+    "facts_and_slices",
     "multiply_by_slices",
     "planes_of",
     "recombine",
@@ -69,9 +72,9 @@ class Planes:
         return 8 * count + 4 if self.wide else 4 * count
 
 
-def _most_pairs(k: int, bits_per_slice: int) -> int:
-    """Return how many pairs of slices int32 holds the sum of, for k entries."""
-    return rules.EXACT_SUM // (k << 2 * (bits_per_slice - 1))
+def _most_pairs(k: int, bits_per_slice: int, limit: int) -> int:
+    """Return how many pairs of slices of k entries sum up to a limit at most."""
+    return limit // (k << 2 * (bits_per_slice - 1))
 
 
 def planes_of(slicing: Slicing, k: int) -> Planes:
@@ -90,14 +93,19 @@ def planes_of(slicing: Slicing, k: int) -> Planes:
         A weight whose sum int32 does not hold has several planes, while that takes
         no more memory than int64 sums would.
     """
+    return _planes_of(slicing, k, rules.EXACT_SUM)
+
+
+@functools.lru_cache(maxsize=256)
+def _planes_of(slicing: Slicing, k: int, limit: int) -> Planes:
     # A schedule without pairs has one sum, of nothing.
     diagonals = slicing.diagonals or (Diagonal(0, ()),)
-    room = _most_pairs(k, slicing.bits_per_slice)
+    room = _most_pairs(k, slicing.bits_per_slice, limit)
     if room:
         parts = tuple(part for each in diagonals for part in _split(each, room))
         if len(parts) <= 2 * len(diagonals):
             return Planes(parts, False, k)
-    exact = rules.EXACT_SUM >> 2 * (slicing.bits_per_slice - 1)
+    exact = limit >> 2 * (slicing.bits_per_slice - 1)
     return Planes(diagonals, True, max(exact // _STEP * _STEP, _STEP))
 
 
@@ -213,17 +221,68 @@ def slice_planes(
         Lines and k padded with zeros; S slices of k entries one after the other, those
         of B in reverse order.
     """
+    stages.device.mark("slices")
+    planes, view, shape = _new_planes(stages, operand, slicing, left=left)
+    digits = Digits(slicing.num_slices, slicing.bits_per_slice)
+    stages.by_lines("slices", "slices", operand, facts, view, shape, digits)
+    return planes
+
+
+def _new_planes(
+    stages: Stages, operand: Operands, slicing: Slicing, *, left: bool
+) -> tuple[Any, NDArray[Any], tuple[int, int, int]]:
+    """Return memory for slices, the kernels' view of it, and batch, lines, k there."""
     device, count = stages.device, slicing.num_slices
     batch, lines, k = operand.x.shape
     lines, k = padded(lines), padded(k)
-    device.mark("slices")
     planes = device.empty((batch, lines, count * k), np.int8)
     first, step = (0, k) if left else ((count - 1) * k, -k)
     view = structure(device.pointer(planes) + first, step, count * k, lines, k)
-    digits = Digits(count, slicing.bits_per_slice)
-    shape = batch, lines, k
-    stages.by_lines("slices", "slices", operand, facts, view, shape, digits)
-    return planes
+    return planes, view, (batch, lines, k)
+
+
+def facts_and_slices(
+    stages: Stages, operand: Operands, slicing: Slicing, *, left: bool
+) -> tuple[Facts, Any]:
+    """Queue the kernels that make both of all k, one for lines that are short enough.
+
+    Parameters
+    ----------
+    stages : Stages
+        Who queues them.
+    operand : Operands
+        Lines of A (left) or of B.
+    slicing : Slicing
+        S and b.
+    left : bool
+        Whether it is A.
+
+    Returns
+    -------
+    facts : Facts
+        As `slice_facts` returns them.
+    planes : (batch, lines, S k) device array of int8
+        As `slice_planes` returns them.
+    """
+    if not stages.fits_shared(operand):
+        facts = slice_facts(stages, operand, slicing)
+        return facts, slice_planes(stages, operand, facts, slicing, left=left)
+    device = stages.device
+    device.mark("slices")
+    # All that anybody reads is written.
+    facts = Facts(device.empty((4, *operand.x.shape[:2]), np.uint64))
+    planes, view, (batch, lines, _) = _new_planes(stages, operand, slicing, left=left)
+    bits = slicing.num_slices * slicing.bits_per_slice
+    rule = bits, slicing.largest_mantissa
+    stages.launch(
+        "slices",
+        "exponents_and_slices",
+        (batch * lines,),
+        (operand.struct(), facts.struct(device), *rule, view),
+        variant=Digits(slicing.num_slices, slicing.bits_per_slice),
+        shared=spread_bytes(operand.x.shape[2]),
+    )
+    return facts, planes
 
 
 def recombine(
@@ -358,11 +417,20 @@ class _Side:
             return
         self._lines, self._planes = lines, None
         self.operand = Operands(self._source.load(lines), self._stages.device)
-        inner = slice(0, self.x.shape[2])
-        if not (self._at_once and self._keeper.has_room(self._bytes())):
+        if not self._at_once:
             self.facts = slice_facts(self._stages, self.operand, self._slicing)
             return
-        words, planes = self._keeper.value(
+        words, planes = self._kept_or_made(lines)
+        self.facts = Facts(words)
+        self._planes = slice(0, self.x.shape[2]), planes
+
+    def _kept_or_made(self, lines: slice) -> tuple[Any, ...]:
+        """Return what is kept of these lines, or made of them now."""
+        batch, whole, k = self.x.shape
+        of_line = self._slicing.num_slices * padded(k) + _FACT_BYTES
+        if not self._keeper.has_room(batch * padded(whole) * of_line):
+            return self._facts_and_planes()
+        return self._keeper.value(
             self._facts_and_planes,
             "slices",
             self._slicing.num_slices,
@@ -370,20 +438,15 @@ class _Side:
             # The order of slices: C^T = B^T A^T has them the other way round.
             self._left,
             (lines.start, lines.stop),
-            nbytes=self._bytes(),
+            nbytes=batch * padded(lines.stop - lines.start) * of_line,
             is_operand=lines.start == 0,
         )
-        self.facts, self._planes = Facts(words), (inner, planes)
 
-    def _bytes(self) -> int:
-        """Return the bytes of facts and slices of the current lines."""
-        batch, lines, k = self.operand.x.shape
-        of_line = self._slicing.num_slices * padded(k) + _FACT_BYTES
-        return int(batch * padded(lines) * of_line)
-
-    def _facts_and_planes(self) -> tuple[Any, Any]:
-        facts = slice_facts(self._stages, self.operand, self._slicing)
-        return facts.words, self._cut(self.operand, facts)
+    def _facts_and_planes(self) -> tuple[Any, ...]:
+        facts, planes = facts_and_slices(
+            self._stages, self.operand, self._slicing, left=self._left
+        )
+        return facts.words, planes
 
     def _cut(self, operand: Operands, facts: Facts) -> Any:
         return slice_planes(
@@ -525,7 +588,11 @@ def _sums(
     device, planes, slicing = stages.device, job.planes, job.slicing
     inner = ranges(left.x.shape[2], tiles.k)
     total: Any = None
+    a: Any = None
+    b: Any = None
     for h in inner:
+        # The last block's memory is free before the next one's is taken.
+        a = b = folded = None
         a, b = left.planes(h), right.planes(h)
         folded = _folded(a, b)
         if total is None:
@@ -536,7 +603,8 @@ def _sums(
             scratch = device.empty(shape, np.int32) if planes.wide else None
         device.mark("slice_gemm")
         if planes.wide:
-            most = max(1, _most_pairs(h.stop - h.start, slicing.bits_per_slice))
+            size, bits = h.stop - h.start, slicing.bits_per_slice
+            most = max(1, _most_pairs(size, bits, rules.EXACT_SUM))
             for target, whole in zip(total, planes.parts, strict=True):
                 for part in _split(whole, most):
                     if part.runs:

@@ -26,7 +26,7 @@ from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.tiling import choose_cuda_tiles, padded
 
-__all__ = ["Stages", "gained"]
+__all__ = ["Stages", "gained", "spread_bytes"]
 
 _RULES = {"norm": 0, "accurate": 0, "legacy": 1}
 _THREADS = 256
@@ -302,7 +302,7 @@ class Stages:
     def fits_shared(self, operand: Operands) -> bool:
         """Return whether `fused` can take lines: along k, and short enough."""
         room = min(_FUSED_BYTES, self.device.shared_bytes())
-        return operand.along and _spread_bytes(operand.x.shape[2]) <= room
+        return operand.along and spread_bytes(operand.x.shape[2]) <= room
 
     def fused(
         self, operand: Operands, variant: Variant, scheme: Scheme, *, left: bool
@@ -318,7 +318,7 @@ class Stages:
             self._planes_struct(planes),
         )
         grid = (planes.shape[1] * planes.shape[2],)
-        shared = _spread_bytes(operand.x.shape[2])
+        shared = spread_bytes(operand.x.shape[2])
         self.launch(
             "residues",
             "exponents_and_residues",
@@ -494,6 +494,17 @@ def gained(scheme: Scheme, left: bool) -> int:
     return -scheme.shift if left else scheme.shift
 
 
-def _spread_bytes(k: int) -> int:
-    """Return the bytes of a line in shared memory, where a word in nine is left out."""
+def spread_bytes(k: int) -> int:
+    """Return the bytes of a line in shared memory, where a word in nine is left out.
+
+    Parameters
+    ----------
+    k : int
+        Entries of the line.
+
+    Returns
+    -------
+    int
+        For a kernel that keeps whole lines.
+    """
     return 8 * (k + k // 8 + 1)

@@ -137,7 +137,8 @@ def test_overflow_and_underflow(cupy):
         expected = a @ b
     c, _ = by_cublas(cupy, a, b)
     assert (np.isinf(c[0]) == np.isinf(expected)).all()
-    assert (np.sign(c[0]) == np.sign(expected)).all()
+    # Beside 1 nothing is left of 1e-300 in a column of fixed point.
+    assert (np.sign(c[0, :, 0]) == np.sign(expected[:, 0])).all()
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         np_ozaki.matmul(a, b, engine="cublas")
 

@@ -74,13 +74,14 @@ def expected(a, b, slicing):
 def test_bits_of_fresh_data(place, slicing, layout, m, k, n):
     # Other data each time: what a run before left in memory does not help.
     seed = np.random.SeedSequence().entropy
+    print(f"seed {seed}")
     for regime in ("ordinary", "wide", "any"):
         a, b = pair_of(seed, m, k, n, regime)
         x, y = (laid_out(place.own, v, layout) for v in (a, b))
         for engine in (place.engine, place.unfused):
             out = laid_out(place.own, np.full((1, m, n), POISON), layout)
             engine.matmul(x, y, out, slicing)
-            assert_same_bits(place.host(out), expected(a, b, slicing), what=f"{seed}")
+            assert_same_bits(place.host(out), expected(a, b, slicing))
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
@@ -119,6 +120,24 @@ def test_tiles_within_a_limit(place, limit, host):
     assert outcome.tiles > 1 or limit > 4 << 20
     assert outcome.workspace_bytes <= limit
     assert_same_bits(out if host else place.host(out), expected(a, b, SLICINGS[0]))
+
+
+@pytest.mark.parametrize("k", [1400, 200_000])
+def test_a_limit_of_workspace_is_kept(cupy, place, k):
+    # Tiles, and blocks of k.
+    x, y = (cupy.ones(shape) for shape in ((1, 300, k), (1, k, 400)))
+    out = cupy.full((1, 300, 400), cupy.nan)
+    limit = 8 << 20
+    pool = cupy.get_default_memory_pool()
+    for _ in range(2):  # the first one compiles
+        pool.free_all_blocks()
+        before = pool.total_bytes()
+        outcome = place.engine.matmul(x, y, out, SLICINGS[0], workspace_bytes=limit)
+    assert outcome.tiles > 1 or k > 1400
+    assert outcome.workspace_bytes <= limit
+    # Pieces of memory of one size do not serve for another.
+    assert pool.total_bytes() - before <= 2 * limit
+    assert (out == k).all()
 
 
 def test_workspace_is_what_was_planned(cupy, place):
