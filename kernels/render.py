@@ -21,7 +21,9 @@ from np_ozaki._kernels.tables import table, words
 
 from np_ozaki.numerics.moduli import (
     MODULI,
+    Family,
     balanced_residue,
+    moduli_of,
     product_bound,
 )
 
@@ -133,7 +135,7 @@ class Variant(NamedTuple):
     Attributes
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
     scaling : str
         "norm", "accurate" or "legacy".
     cut_plane : bool
@@ -147,6 +149,8 @@ class Variant(NamedTuple):
         Of which reconstruct_tiles makes a result: 1, or 7 of matrices of half the size.
     symmetric : bool
         Whether reconstruct_tiles mirrors what lies above the diagonal.
+    family : {"real", "complex"}
+        Whose moduli; stages for tiles on Hopper know the real ones only.
     """
 
     num_moduli: int
@@ -157,6 +161,7 @@ class Variant(NamedTuple):
     with_check: bool = False
     products: int = 1
     symmetric: bool = False
+    family: Family = "real"
 
 
 AnyVariant: TypeAlias = Variant | Digits | Sums
@@ -172,15 +177,17 @@ _LARGEST_DIGIT = 4 * 255 * 255 + 255
 """Digits of the reconstruction: four bytes times residues, and one residue."""
 
 
-def magnitude_bits(num_moduli: int, scaling: str) -> int:
+def magnitude_bits(num_moduli: int, scaling: str, family: Family = "real") -> int:
     """Return b with ``abs(A') < 2**b`` for every entry of a scaled operand.
 
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
     scaling : str
         "norm", "accurate" or "legacy".
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -188,11 +195,11 @@ def magnitude_bits(num_moduli: int, scaling: str) -> int:
         Half the bits of M; in "accurate" 6 more, for a row that meets only far
         smaller partners than its own largest entry allows.
     """
-    half = (product_bound(num_moduli).bit_length() + 1) // 2
+    half = (product_bound(num_moduli, family).bit_length() + 1) // 2
     return half + 6 if scaling == "accurate" else half
 
 
-def lent_bits(num_moduli: int, scaling: str, lent: int) -> int:
+def lent_bits(num_moduli: int, scaling: str, lent: int, family: Family = "real") -> int:
     """Return the `Variant.lent_bits` of an operand whose exponents are `lent` larger.
 
     Parameters
@@ -203,19 +210,23 @@ def lent_bits(num_moduli: int, scaling: str, lent: int) -> int:
         "norm", "accurate" or "legacy".
     lent : int
         Bits; negative for the operand that lends them.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     int
         0 while the usual text does; else a multiple of 64 not below `lent`.
     """
-    bits = magnitude_bits(num_moduli, scaling)
+    bits = magnitude_bits(num_moduli, scaling, family)
     if lent <= 0 or bits + lent <= _NARROW_BITS:
         return 0
     return -(-lent // _LENT_STEP) * _LENT_STEP
 
 
-def is_wide(num_moduli: int, scaling: str, lent_bits: int = 0) -> bool:
+def is_wide(
+    num_moduli: int, scaling: str, lent_bits: int = 0, family: Family = "real"
+) -> bool:
     """Return whether scaled integers can exceed the 60 bits of the narrow form.
 
     Parameters
@@ -226,22 +237,26 @@ def is_wide(num_moduli: int, scaling: str, lent_bits: int = 0) -> bool:
         "norm", "accurate" or "legacy".
     lent_bits : int, optional
         As in `Variant`.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
     bool
-        For "norm" from 16 moduli on.
+        For "norm" from 16 moduli on, complex from 17.
     """
-    return magnitude_bits(num_moduli, scaling) + lent_bits > _NARROW_BITS
+    return magnitude_bits(num_moduli, scaling, family) + lent_bits > _NARROW_BITS
 
 
-def limit_words(num_moduli: int) -> tuple[int, int]:
+def limit_words(num_moduli: int, family: Family = "real") -> tuple[int, int]:
     """Return the bits of M and its top 64 bits.
 
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49.
+        N, 2 to 49, complex 2 to 22.
+    family : {"real", "complex"}, optional
+        Whose moduli.
 
     Returns
     -------
@@ -250,7 +265,7 @@ def limit_words(num_moduli: int) -> tuple[int, int]:
     top : int
         M shifted so that its leading bit is bit 63.
     """
-    limit = product_bound(num_moduli)
+    limit = product_bound(num_moduli, family)
     bits = limit.bit_length()
     return bits, limit >> (bits - 64) if bits > 64 else limit << (64 - bits)
 
@@ -399,9 +414,9 @@ def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
             [word for weight in weights for word in words(weight, sum_words)],
             "u",
         ),
-        "// -P and P / 2 in VALUE_WORDS words",
+        "// -P, and P / 2 rounded up, in VALUE_WORDS words",
         table("uint32", "minus_product_word", words(-product, value_words), "u"),
-        table("uint32", "half_word", words(product // 2, value_words), "u"),
+        table("uint32", "half_word", words((product + 1) // 2, value_words), "u"),
         f"#define TOP_SHIFT {top}",
         f"#define TOP_HALF {product // 2 >> top}u",
         f"#define QUOTIENT_SHIFT {shift}",
@@ -423,12 +438,14 @@ def constants(variant: Variant) -> str:
         Macros and constexpr functions; see the comments in the text.
     """
     num_moduli, scaling, cut_plane, lent = variant[:4]
-    moduli = MODULI[:num_moduli]
-    shifts = (magnitude_bits(num_moduli, scaling) + lent) // 8 + 2
+    family = variant.family
+    moduli = moduli_of(family)[:num_moduli]
+    shifts = (magnitude_bits(num_moduli, scaling, family) + lent) // 8 + 2
     parts = [
         "// ---- Constants, generated by render.py ----",
         f"#define NUM_MODULI {num_moduli}",
-        f"#define WIDE {str(is_wide(num_moduli, scaling, lent)).lower()}",
+        f"#define FIRST_IS_256 {str(moduli[0] == 256).lower()}",
+        f"#define WIDE {str(is_wide(num_moduli, scaling, lent, family)).lower()}",
         f"#define TRUNCATE {str(scaling == 'legacy').lower()}",
         f"#define CUT_PLANE {int(cut_plane)}",
         f"#define WITH_LOW {int(variant.with_low)}",

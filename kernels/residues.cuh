@@ -7,18 +7,20 @@ const int UNROLLED = WIDE ? 1 : NUM_MODULI;
 
 // The residue of a scaled integer (with its offset) modulo p of index l: its low byte.
 DEVICE int residue(uint64 value, int byte_shift, int l) {
-  // An int8 is a balanced residue modulo 256, the first modulus, by itself.
+  // An int8 is a balanced residue modulo 256, the first real modulus, by itself.
+  const bool is_byte = FIRST_IS_256 && l == 0;
   uint32 low = (uint32)value, high = (uint32)(value >> 32);
 #if WIDE
   int row = byte_shift * NUM_MODULI + l;
   int sum = dot4(low, wide_low[row], wide_start[row]);
   sum = dot4(high, wide_high[row], sum);
-  return l ? balanced(sum, wide_modulus[l], wide_inverse[l], wide_quotients[l]) : sum;
+  return is_byte ? sum
+                 : balanced(sum, wide_modulus[l], wide_inverse[l], wide_quotients[l]);
 #else
   const float p = (float)modulus(l);
   int sum = dot4(low, powers_low(l), bias(l) + offset(l));
   sum = dot4(high, powers_high(l), sum);
-  return l ? balanced(sum, p, 1.0f / p, quotients(l)) : sum;
+  return is_byte ? sum : balanced(sum, p, 1.0f / p, quotients(l));
 #endif
 }
 

@@ -167,6 +167,11 @@ class CudaEngine(Stages):
         if self.device.is_host(a):
             with np.errstate(all="ignore"):
                 return cpu_rebalance.rebalance(a, b, family)
+        if family == "complex":
+            moved = self.rebalance(self.to_host(a), self.to_host(b), family)
+            return replace(
+                moved, a=self.from_host(moved.a, a), b=self.from_host(moved.b, b)
+            )
         return cuda_rebalance.rebalance(self, a, b)
 
     def cut(
@@ -217,7 +222,7 @@ class CudaEngine(Stages):
         symmetric: bool = False,
     ) -> CudaTiles:
         """Return how a product of batch, m, n, k is cut on the current device."""
-        if self.device.tile_clusters():
+        if self.device.tile_clusters() and scheme.family == "real":
             tiles = choose_residue_tiles(
                 *size,
                 num_planes=num_planes,
@@ -566,7 +571,15 @@ class CudaEngine(Stages):
             whole = left.whole(), right.whole()
             left.known = self.line_facts(whole[0], scheme, left=True)
             right.known = self.line_facts(whole[1], scheme, left=False)
-            replace_exponents(self, *whole, left.known, right.known, scheme, tiles)
+            replace_exponents(
+                self,
+                *whole,
+                left.known,
+                right.known,
+                scheme,
+                tiles,
+                turned=job.is_turned,
+            )
         enter_both(left, right, rows[0], columns[0])
         for number, j in enumerate(columns):
             right.enter(j)

@@ -26,6 +26,8 @@ def replace_exponents(
     columns: Facts,
     scheme: Scheme,
     tiles: CudaTiles,
+    *,
+    turned: bool = False,
 ) -> None:
     """Replace exponents by those of rule "accurate".
 
@@ -41,6 +43,9 @@ def replace_exponents(
         Of scaling "accurate".
     tiles : CudaTiles
         How to cut the auxiliary product.
+    turned : bool, optional
+        Whether the lines are those of C^T = B^T A^T: then the rows of A, which stand in
+        pairs where the scheme is complex, are the columns here.
     """
     batch, m, k = left.x.shape
     n = right.x.shape[1]
@@ -79,6 +84,11 @@ def replace_exponents(
             kernel = "maxima" if wide is None else "wide_maxima"
             grid = stages.flat_grid(math.prod(shape))
             stages.launch("accurate", kernel, grid, args)
+    if scheme.family == "complex":
+        pairs = maxima[turned]
+        half = pairs.shape[1] // 2
+        pairs[:, :half] = np.maximum(pairs[:, :half], pairs[:, half:])
+        pairs[:, half:] = pairs[:, :half]
     for facts, most, is_left in zip(
         (rows, columns), maxima, (True, False), strict=True
     ):

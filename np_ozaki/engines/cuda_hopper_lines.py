@@ -501,7 +501,7 @@ def _winograd_variants(
         for i, side in enumerate(sides)
         if side is not None
     ]
-    if any(is_wide(v.num_moduli, v.scaling, v.lent_bits) for v in variants):
+    if any(is_wide(v.num_moduli, v.scaling, v.lent_bits, v.family) for v in variants):
         return None
     return variants
 

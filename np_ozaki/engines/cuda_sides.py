@@ -69,8 +69,10 @@ class Job:
     @property
     def variant(self) -> Variant:
         """The kernels' variant, but for the residues of an operand that gains bits."""
-        certified = self.target is not None
-        return Variant(self.scheme.num_moduli, self.scheme.scaling, certified)
+        scheme, certified = self.scheme, self.target is not None
+        return Variant(
+            scheme.num_moduli, scheme.scaling, certified, family=scheme.family
+        )
 
     def turned(self) -> Job:
         """Return the job of C^T."""

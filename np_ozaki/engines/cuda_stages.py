@@ -112,7 +112,7 @@ class Stages:
     @functools.lru_cache(maxsize=256)
     def rule(scheme: Scheme, left: bool) -> NDArray[np.void]:
         """Return what kernels must know to make exponents of A (left) or B."""
-        bits, top = limit_words(scheme.num_moduli)
+        bits, top = limit_words(scheme.num_moduli, scheme.family)
         w = norm_width(scheme.limit)
         # Four 32-bit fields, the last one with a sign, then one of 64 bits without.
         signed = top - (1 << 64) if top >> 63 else top
@@ -178,7 +178,8 @@ class Stages:
     @staticmethod
     def operand_variant(variant: Variant, scheme: Scheme, *, left: bool) -> Variant:
         """Return the variant of stage residues for A (left) or B."""
-        lent = lent_bits(scheme.num_moduli, scheme.scaling, gained(scheme, left))
+        gain = gained(scheme, left)
+        lent = lent_bits(scheme.num_moduli, scheme.scaling, gain, scheme.family)
         return variant._replace(lent_bits=lent)
 
     @staticmethod
