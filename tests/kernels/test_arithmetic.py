@@ -21,6 +21,8 @@ from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
     balanced_residue,
+    max_moduli,
+    moduli_of,
     modulus_product,
     product_bound,
 )
@@ -33,6 +35,11 @@ pytestmark = pytest.mark.skipif(
 QUICK = (2, 3, 6, 15, 16, 20, 33, 49)
 COUNTS = [
     pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in range(2, 50)
+]
+KINDS = [
+    pytest.param(n, family, marks=() if n in (*QUICK, 17, 22) else pytest.mark.slow)
+    for family in ("real", "complex")
+    for n in range(2, max_moduli(family) + 1)
 ]
 
 
@@ -79,10 +86,12 @@ def reachable_sums(variant, index):
         Variant(49, "accurate", False),
         Variant(9, "norm", False, 64),
         Variant(49, "norm", False, 192),
+        Variant(16, "norm", False, family="complex"),
+        Variant(22, "norm", False, 64, family="complex"),
     ],
 )
 def test_balanced_on_every_sum_that_bytes_can_make(variant):
-    for index, p in enumerate(MODULI[: variant[0]]):
+    for index, p in enumerate(moduli_of(variant.family)[: variant[0]]):
         low, high = reachable_sums(variant, index)
         s = np.arange(low, high + 1, dtype=np.int32)
         r = np.empty(s.size, np.int8)
@@ -94,8 +103,8 @@ def test_balanced_on_every_sum_that_bytes_can_make(variant):
             assert np.array_equal(r, balanced_mod(s, p)), p
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_reduced(n):
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_reduced(n, family):
     edges = [-(2**31), 2**31 - 1, -(2**24), 2**24, 2**16, -(2**16), 255, -256]
     steps = np.arange(-300, 301)
     near = np.clip(np.add.outer(edges, steps), -(2**31), 2**31 - 1).ravel()
@@ -104,9 +113,11 @@ def test_reduced(n):
     bytes_ = rng.choice([0, 1, 127, 128, 254, 255], (2000, 4)).astype(np.uint8)
     c = np.concatenate([steps, near, some, bytes_.view(np.int32).ravel()])
     c = np.ascontiguousarray(c, dtype=np.int32)
-    for index, p in enumerate(MODULI[:n]):
+    for index, p in enumerate(moduli_of(family)[:n]):
         r = np.empty_like(c)
-        each(of(Variant(n, "norm", False)), "reduced", c.size, c, r, index)
+        each(
+            of(Variant(n, "norm", False, family=family)), "reduced", c.size, c, r, index
+        )
         if p == 256:
             assert np.array_equal((c.astype(np.int64) - r) % p, np.zeros(c.size))
             assert np.abs(r).max() <= 128
@@ -756,9 +767,9 @@ def test_sums_wrap_and_are_made_good():
 # ---- Reconstruction -------------------------------------------------------------
 
 
-def integers_to_rebuild(n):
-    """Return integers C' of the whole range -P/2 .. P/2 - 1."""
-    product, bound = modulus_product(n), product_bound(n)
+def integers_to_rebuild(n, family):
+    """Return integers C' of the whole balanced interval."""
+    product, bound = modulus_product(n, family), product_bound(n, family)
     rng = random.Random(n)
     values = {0, bound, bound - 1, bound // 2, bound // 3, product // 2 - 1}
     values |= {2**e + d for e in range(bound.bit_length()) for d in (-1, 0, 1)}
@@ -767,14 +778,14 @@ def integers_to_rebuild(n):
         rng.randint(0, 1 << rng.randint(1, bound.bit_length())) for _ in range(50)
     }
     values |= {-v for v in values}
-    values.add(-product // 2)
-    return sorted(v for v in values if -product // 2 <= v < product // 2)
+    values |= {-(product // 2), bound - 2, 2 - bound}
+    return sorted(v for v in values if -(product // 2) <= v <= bound)
 
 
-def representatives(values, n, rng):
+def representatives(values, n, family, rng):
     """Return int32 products: any that are congruent to the values, the ends too."""
     products = np.empty((len(values), n), np.int32)
-    for index, p in enumerate(MODULI[:n]):
+    for index, p in enumerate(moduli_of(family)[:n]):
         for row, value in enumerate(values):
             low, high = -((2**31 + value % p) // p), (2**31 - 1 - value % p) // p
             t = rng.choice([0, -1, low, high, rng.randint(low, high)])
@@ -782,8 +793,8 @@ def representatives(values, n, rng):
     return products
 
 
-def rebuilt(products, n):
-    library = of(Variant(n, "norm", False))
+def rebuilt(products, n, family):
+    library = of(Variant(n, "norm", False, family=family))
     count, words = products.shape[0], library.value_words()
     value, negative = np.empty((count, words), np.uint32), np.empty(count, np.uint8)
     each(library, "crt", count, products, value, negative)
@@ -793,41 +804,48 @@ def rebuilt(products, n):
     ]
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_every_integer_comes_back_from_its_residues(n):
-    values = integers_to_rebuild(n)
-    assert rebuilt(representatives(values, n, random.Random(n)), n) == values
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_every_integer_comes_back_from_its_residues(n, family):
+    values = integers_to_rebuild(n, family)
+    assert (
+        rebuilt(representatives(values, n, family, random.Random(n)), n, family)
+        == values
+    )
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_integers_out_of_range_wrap_to_the_balanced_interval(n):
-    product = modulus_product(n)
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_integers_out_of_range_wrap_to_the_balanced_interval(n, family):
+    product = modulus_product(n, family)
     values = [
         side * product // 2 + d for side in (-3, -1, 1, 3, 5) for d in (-2, -1, 0, 1, 2)
     ]
-    products = representatives(values, n, random.Random(n))
-    assert rebuilt(products, n) == [balanced_residue(v, product) for v in values]
+    products = representatives(values, n, family, random.Random(n))
+    assert rebuilt(products, n, family) == [
+        balanced_residue(v, product) for v in values
+    ]
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_digits_of_products(n):
-    product = modulus_product(n)
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_digits_of_products(n, family):
+    product = modulus_product(n, family)
     rng = np.random.default_rng(n)
     c = rng.integers(-(2**31), 2**31, 5000).astype(np.int32)
     c[:4] = -(2**31), 2**31 - 1, 0, -1
-    for index, p in enumerate(MODULI[:n]):
+    for index, p in enumerate(moduli_of(family)[:n]):
         out = np.empty(c.size, np.uint32)
-        each(of(Variant(n, "norm", False)), "digit", c.size, c, out, index)
+        each(
+            of(Variant(n, "norm", False, family=family)), "digit", c.size, c, out, index
+        )
         factor = pow(product // p, -1, p)
         assert not ((out - c.astype(np.int64) * factor) % p).any(), p
         assert out.max() < 2**18
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_digits_at_their_ends(n):
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_digits_at_their_ends(n, family):
     # All digits smallest, all largest, and each alone: the sums of T at their ends.
-    product = modulus_product(n)
-    ends = [(-(p // 2), 0, (p - 1) // 2) for p in MODULI[:n]]
+    product = modulus_product(n, family)
+    ends = [(-(p // 2), 0, (p - 1) // 2) for p in moduli_of(family)[:n]]
     choices = [[end[i] for end in ends] for i in range(3)]
     choices += [
         [ends[i][side] if i == j else 0 for i in range(n)]
@@ -838,16 +856,19 @@ def test_digits_at_their_ends(n):
     choices += [[rng.choice(end) for end in ends] for _ in range(50)]
     values = [
         balanced_residue(
-            sum(d * (product // p) for d, p in zip(ds, MODULI, strict=False)), product
+            sum(
+                d * (product // p) for d, p in zip(ds, moduli_of(family), strict=False)
+            ),
+            product,
         )
         for ds in choices
     ]
-    assert rebuilt(representatives(values, n, rng), n) == values
+    assert rebuilt(representatives(values, n, family, rng), n, family) == values
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_reconstructed_is_the_integer_rounded_once(n):
-    bound = product_bound(n)
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_reconstructed_is_the_integer_rounded_once(n, family):
+    bound = product_bound(n, family)
     sizes = [v for v in sizes_to_round(bound.bit_length(), n) if v <= bound]
     sizes = [*random.Random(n).sample(sizes, min(len(sizes), 250)), bound]
 
@@ -855,13 +876,22 @@ def test_reconstructed_is_the_integer_rounded_once(n):
         values = [-size if negative else size for size, negative, _ in cases]
         distinct = sorted(set(values))
         rows = dict(
-            zip(distinct, representatives(distinct, n, random.Random(n)), strict=True)
+            zip(
+                distinct,
+                representatives(distinct, n, family, random.Random(n)),
+                strict=True,
+            )
         )
         products = np.array([rows[v] for v in values])
         exponents = np.array([c[2] for c in cases], np.int64)
         out = np.empty(len(cases), np.uint64)
         args = products, exponents, out
-        each(of(Variant(n, "norm", False)), "reconstructed", len(cases), *args)
+        each(
+            of(Variant(n, "norm", False, family=family)),
+            "reconstructed",
+            len(cases),
+            *args,
+        )
         return out
 
     check_rounding(sizes, n, run)
