@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import Options
+from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.prepared import UNPREPARED, Pair
@@ -25,6 +26,7 @@ from np_ozaki.precision import Served, Way, bound_of_ways, multiply, promised_bo
 __all__ = [
     "complex_bound_of_ways",
     "complex_promised_bound",
+    "embedded",
     "is_complex",
     "multiply_complex",
 ]
@@ -51,10 +53,28 @@ def is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")
 
 
+def embedded(x: Complex, *, left: bool) -> Real:
+    """Return the real matrices that stand for complex ones.
+
+    Parameters
+    ----------
+    x : (batch, m, k) or (batch, k, n) array of complex128
+        A or B; of the host or a GPU.
+    left : bool
+        Whether it is A.
+
+    Returns
+    -------
+    (batch, 2m, 2k) or (batch, 2k, n) array of float64
+        C-contiguous, where `x` lies.
+    """
+    return _left(x) if left else _right(x)
+
+
 def _left(a: Complex) -> Real:
     """Return [[Ar, -Ai], [Ai, Ar]] for each matrix."""
     batch, m, k = a.shape
-    result = np.empty((batch, 2 * m, 2 * k))
+    result: Real = choice.empty_like(a.real, (batch, 2 * m, 2 * k))
     result[:, :m, :k] = a.real
     np.negative(a.imag, out=result[:, :m, k:])
     result[:, m:, :k] = a.imag
@@ -65,7 +85,7 @@ def _left(a: Complex) -> Real:
 def _right(b: Complex) -> Real:
     """Return [Br; Bi] for each matrix; real and imaginary parts of a result as well."""
     batch, k, n = b.shape
-    result = np.empty((batch, 2 * k, n))
+    result: Real = choice.empty_like(b.real, (batch, 2 * k, n))
     result[:, :k] = b.real
     result[:, k:] = b.imag
     return result
@@ -74,8 +94,8 @@ def _right(b: Complex) -> Real:
 def _put(parts: Real, out: Complex) -> None:
     """Write (batch, 2m, n) real and imaginary parts to complex entries."""
     m = out.shape[1]
-    out.real = parts[:, :m]
-    out.imag = parts[:, m:]
+    out.real[...] = parts[:, :m]
+    out.imag[...] = parts[:, m:]
 
 
 def multiply_complex(
@@ -93,11 +113,11 @@ def multiply_complex(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) ndarray of complex128
+    a : (batch, m, k) array of complex128
+        Batch 1 broadcasts.  Of the host, or of a GPU like the others.
+    b : (batch, k, n) array of complex128
         Batch 1 broadcasts.
-    b : (batch, k, n) ndarray of complex128
-        Batch 1 broadcasts.
-    out : (batch, m, n) ndarray of complex128
+    out : (batch, m, n) array of complex128
         Overwritten; must not overlap an operand.
     options : Options
         As for `precision.multiply`.
@@ -136,8 +156,8 @@ def multiply_complex(
         x = _left(a[of_batch(part, a)]) if left is None else left
         y = _right(b[of_batch(part, b)]) if right is None else right
         target = out[part]
-        here = np.empty((target.shape[0], 2 * m, n))
-        rest = None if low is None else np.empty(here.shape)
+        here = choice.empty_like(target.real, (target.shape[0], 2 * m, n))
+        rest = None if low is None else choice.empty_like(here, here.shape)
         try:
             done.append(
                 multiply(engine, x, y, here, options, rest, prepared, "complex")

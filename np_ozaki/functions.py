@@ -57,15 +57,17 @@ def _device_matmul(
     try:
         a, b = choice.as_device_array(a), choice.as_device_array(b)
         target = None if out is None else choice.as_device_array(out, copy=False)
-        reason = explicit.dtype_reason(a, b, to_float64=double)
+        reason = explicit.dtype_reason(a, b, to_float64=double, complex_too=True)
         if reason is not None and not double:
             result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
             return result, explicit.left_to_numpy("matmul", a, b, reason)
         if double:
             _check_doubled(a, b)
+        whole = a.dtype.kind == "c" or b.dtype.kind == "c"
+        common = np.dtype(np.complex128) if whole else FLOAT64
         return matmul_arrays(
-            a if a.dtype is FLOAT64 else a.astype(np.float64, copy=False),
-            b if b.dtype is FLOAT64 else b.astype(np.float64, copy=False),
+            a if a.dtype is common else a.astype(common, copy=False),
+            b if b.dtype is common else b.astype(common, copy=False),
             target,
             route="matmul",
             options=options,
@@ -89,7 +91,6 @@ def _device_matmul(
 def _check_doubled(*operands: Any) -> None:
     """Refuse operands of a double-double that float64 or complex128 cannot hold."""
     whole = any(getattr(x, "dtype", FLOAT64).kind == "c" for x in operands)
-    whole = whole and not any(map(choice.is_device_array, operands))
     kinds, most = ("biufc", np.complex128) if whole else ("biuf", np.float64)
     for name, x in zip("ab", operands, strict=True):
         kind = type(x)
@@ -402,7 +403,8 @@ def prepare(
         Moduli or exponents depend on both operands: ``precision="exact"`` and
         ``scaling="accurate"``; or an option is out of range.
     OperandTypeError
-        The entries are not float64, or `x` shares memory that others may write.
+        The entries are neither float64 nor complex128, or `x` shares memory that
+        others may write.
 
     Examples
     --------
@@ -424,8 +426,8 @@ def prepare(
     )
     check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
-    if array.dtype != np.float64:
-        limit = "prepared operands have float64 entries"
+    if array.dtype not in {FLOAT64, np.dtype(np.complex128)}:
+        limit = "prepared operands have float64 or complex128 entries"
         raise OperandTypeError(
             refusal("x.dtype", str(array.dtype), limit, "convert it by astype(float)")
         )
@@ -563,10 +565,9 @@ def _promise(precision: object) -> str | None:
 
 def _refuse_native(a: Any, b: Any, wish: str) -> None:
     """Refuse operands whose product would be left to NumPy."""
-    if choice.is_device_array(a) or choice.is_device_array(b):
-        reason = explicit.dtype_reason(a, b)
-    else:
-        reason = explicit.native_reason(a, b, complex_too=True)
+    on_device = choice.is_device_array(a) or choice.is_device_array(b)
+    rule = explicit.dtype_reason if on_device else explicit.native_reason
+    reason = rule(a, b, complex_too=True)
     if reason is not None:
         raise OperandTypeError(
             f"{reason}: left to NumPy, which {wish} does not go with; pass plain "

@@ -17,6 +17,7 @@ from np_ozaki import context, hooks
 from np_ozaki.complex_products import (
     complex_bound_of_ways,
     complex_promised_bound,
+    embedded,
     is_complex,
     multiply_complex,
 )
@@ -26,6 +27,7 @@ from np_ozaki.engines.base import Engine, Outcome, Scheme
 from np_ozaki.engines.cublas import CublasProduct, CublasRefusal, Settings
 from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
 from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.precision import (
     Served,
     Way,
@@ -59,9 +61,6 @@ FLOAT64 = np.dtype(np.float64)
 """Of native byte order; NumPy has one such object, but for those with metadata."""
 
 _PACKAGE = "np_ozaki."
-
-COMPLEX_FALLBACK = "complex products run on the CPU engine"
-"""Reason where a GPU was to multiply."""
 
 _SHORT_ROUTE = "matmul"
 """The one that looks for shortcuts."""
@@ -247,10 +246,7 @@ def product(
             context.record(info)
         return info, outcome
     fallback = None
-    if parts > 1 and engine.name != "cpu":
-        engine = choice.cpu_engine()
-        fallback = COMPLEX_FALLBACK
-    elif options.engine == "cublas":
+    if options.engine == "cublas":
         made = _by_cublas(a, b, out, options)
         if not isinstance(made, str):
             info = CallInfo(
@@ -308,6 +304,8 @@ def _by_cublas(a: Array, b: Array, out: Array, options: Options) -> CublasProduc
     reason = choice.cublas_unavailable()
     if reason is not None:
         return f"{CUBLAS_FALLBACK}{reason}"
+    if is_complex(out):
+        return f"{CUBLAS_FALLBACK}complex products"
     try:
         return choice.cublas_engine().matmul(
             a,
@@ -614,7 +612,7 @@ def prepare_array(
 
     Parameters
     ----------
-    x : array of float64
+    x : array of float64 or complex128
         1-D or more, any strides; of the host or of a GPU.
     options : Options
         Of those products.
@@ -641,16 +639,19 @@ def prepare_array(
     if x.ndim == 1:
         x = x[np.newaxis, :] if left else x[:, np.newaxis]
     x = _stack(x, x.shape[:-2])
+    family: Family = "complex" if is_complex(x) else "real"
+    if family == "complex":
+        x = embedded(x, left=left)
     batch, rows, columns = x.shape
     k = columns if left else rows
-    scheme, certified = first_scheme(options, k)
+    scheme, certified = first_scheme(options, k, family)
     # A product keeps what the next ones look for; this is the least of all products.
-    zeros = engine.from_host(np.zeros((1, k, 1) if left else (1, 1, k)), x)
+    zeros = engine.from_host(np.zeros((1, k, 1) if left else (1, 2, k)), x)
     a, b = (x, zeros) if left else (zeros, x)
     engine.matmul(
         a,
         b,
-        choice.empty_like(x, (batch, rows, 1) if left else (batch, 1, columns)),
+        choice.empty_like(x, (batch, rows, 1) if left else (batch, 2, columns)),
         scheme,
         workspace_bytes=options.workspace_bytes,
         certify="conventional" if certified else None,

@@ -41,10 +41,17 @@ __all__ = [
 ]
 
 _Result = tuple[Any, CallInfo]
+_COMPLEX128 = np.dtype(np.complex128)
 
 
 def placed(
-    cls: type[Core], a: Any, b: Any, options: Options, *, to_float64: bool = False
+    cls: type[Core],
+    a: Any,
+    b: Any,
+    options: Options,
+    *,
+    to_float64: bool = False,
+    complex_too: bool = False,
 ) -> Any:
     """Return both operands on the device, or None where the host's are multiplied.
 
@@ -58,11 +65,13 @@ def placed(
         Of the call.
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
+    complex_too : bool, optional
+        Operands whose product is complex128 are wanted there, too.
 
     Returns
     -------
     tuple of two device arrays, or None
-        Of float64.
+        Of float64, or both of complex128.
     """
     if choice.device_memory() is None:
         return None
@@ -73,12 +82,14 @@ def placed(
     ):
         return None
     left, right = (z._view if isinstance(z, Core) else z for z in (x, y))
-    if explicit.native_reason(left, right, to_float64=to_float64) is not None:
+    kinds = {"to_float64": to_float64, "complex_too": complex_too}
+    if explicit.native_reason(left, right, **kinds) is not None:
         return None
     if not (left.ndim and left.dtype.isnative and right.ndim and right.dtype.isnative):
         return None
     try:
-        return _brought(x), _brought(y)
+        dtype = _COMPLEX128 if "c" in left.dtype.kind + right.dtype.kind else FLOAT64
+        return _brought(x, dtype), _brought(y, dtype)
     except MemoryError:
         # The engine brings operands from the host tile by tile.
         return None
@@ -88,10 +99,10 @@ def _lives_on_device(x: Any) -> bool:
     return isinstance(x, Core) and x._lives_on_device
 
 
-def _brought(x: Any) -> Any:
-    """Return an operand as an array of float64 on the device."""
+def _brought(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an operand as an array of a dtype on the device."""
     there = x._device_view() if isinstance(x, Core) else borrow(x)
-    return there if there.dtype is FLOAT64 else there.astype(np.float64, copy=False)
+    return there if there.dtype is dtype else there.astype(dtype, copy=False)
 
 
 def operand_for(x: Core, options: Options) -> Any:
@@ -156,7 +167,9 @@ def multiply(
     """
     # First: a write in between closes them, and nothing old is kept for new data.
     prepared = prepared_pair(a, b)
-    there = placed(cls, a, b, options, to_float64=to_float64)
+    there = placed(
+        cls, a, b, options, to_float64=to_float64, complex_too=name == "matmul"
+    )
     if there is not None and _suits_device(name, there, out):
         try:
             return _multiply_there(cls, name, there, out, options, native, prepared)
@@ -223,7 +236,7 @@ def operands(
         return a, b, None
     there = None
     if out is None or (isinstance(out, Core) and out._may_write_device()):
-        there = placed(cls, a, b, options)
+        there = placed(cls, a, b, options, complex_too=True)
     if there is not None:
         return *there, None if out is None else out._written_on_device()
     left, right = on_host(a, "matmul"), on_host(b, "matmul")

@@ -259,7 +259,7 @@ class Storage:
             small
             or self.shared
             or self._writing
-            or view.dtype != np.float64
+            or view.dtype.char not in "dD"
             or not self.may_move
         ):
             return None

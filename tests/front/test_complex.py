@@ -4,10 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+import twin_device
 from complex_pairs import join, normals
 
 import np_ozaki
 from np_ozaki import OzArray
+from np_ozaki.engines import choice
 from np_ozaki.testing import assert_same_bits
 
 A, B = normals(1, (5, 7)), normals(2, (7, 4))
@@ -164,3 +166,99 @@ def test_bound_of_an_overflow():
             )
             assert info.bound.real == np.inf
             assert info.bound.imag < np.inf or output == "float64"
+
+
+# ---- Kept operands, arrays on a device ----
+
+
+@pytest.fixture(params=["twin", pytest.param("gpu", marks=pytest.mark.gpu)])
+def device(request, monkeypatch):
+    """Return the memory of a device that products run on."""
+    if request.param == "twin":
+        return twin_device.install(monkeypatch)
+    return choice.needed_memory()
+
+
+LARGE, WIDE = normals(4, (90, 80)), normals(5, (80, 70))
+
+
+@pytest.mark.parametrize("precision", ["auto", 9, 1e-12])
+def test_an_oz_array_keeps_what_is_made_of_it(precision):
+    a, b = OzArray(LARGE), OzArray(WIDE)
+    with np_ozaki.enabled(engine="cpu", precision=precision):
+        first = np.asarray(a @ b)
+        before = np_ozaki.stats().arrays.prepared.reused
+        again = np.asarray(a @ b)
+        assert np_ozaki.stats().arrays.prepared.reused >= before + 2
+        a[0, 0] = 3.0 - 1.0j
+        changed = np.asarray(a @ b)
+    want = np_ozaki.matmul(LARGE, WIDE, precision=precision)
+    assert_same_bits(first, want)
+    assert_same_bits(again, want)
+    left = LARGE.copy()
+    left[0, 0] = 3.0 - 1.0j
+    assert_same_bits(changed, np_ozaki.matmul(left, WIDE, precision=precision))
+
+
+@pytest.mark.parametrize("role", ["left", "right"])
+@pytest.mark.parametrize("more", [{}, {"precision": 9, "scaling": "legacy"}])
+def test_prepare(role, more):
+    x = np_ozaki.prepare(LARGE if role == "left" else WIDE, role, engine="cpu", **more)
+    before = np_ozaki.stats().arrays.prepared.reused
+    pair = (x, WIDE) if role == "left" else (LARGE, x)
+    c = np_ozaki.matmul(*pair, engine="cpu", **more)
+    assert np_ozaki.stats().arrays.prepared.reused == before + 1
+    assert_same_bits(np.asarray(c), np_ozaki.matmul(LARGE, WIDE, engine="cpu", **more))
+    with pytest.raises(np_ozaki.OperandTypeError, match="complex128"):
+        np_ozaki.prepare(LARGE.astype(np.complex64))
+
+
+def test_products_on_a_device(device):
+    a, b = (OzArray(x).to_device() for x in (LARGE, WIDE))
+    want = np_ozaki.matmul(LARGE, WIDE, engine="cpu")
+    c = a @ b
+    info = np_ozaki.last_call()
+    assert (info.engine, info.dtype) == ("cuda", "complex128")
+    assert c.device == "cuda:0"
+    assert_same_bits(c.copy_to_host(), want)
+    for precision in (9, 1e-12, "exact"):
+        x, y = (LARGE, WIDE) if precision != "exact" else (LARGE.round(), WIDE.round())
+        d = np_ozaki.matmul(OzArray(x).to_device(), y, precision=precision)
+        e = np_ozaki.matmul(x, y, precision=precision, engine="cpu")
+        assert_same_bits(d.copy_to_host(), e)
+    mixed = OzArray(LARGE.real.copy()).to_device() @ b
+    assert_same_bits(
+        mixed.copy_to_host(), np_ozaki.matmul(LARGE.real, WIDE, engine="cpu")
+    )
+    out = OzArray(np.zeros((90, 70), dtype=complex)).to_device()
+    assert np_ozaki.matmul(a, b, out=out) is out
+    assert_same_bits(out.copy_to_host(), want)
+
+
+def test_arrays_on_a_device(device):
+    a, b = (choice.as_device_array(x) for x in (LARGE, WIDE))
+    c, info = np_ozaki.matmul(a, b, return_info="bound")
+    want, other = np_ozaki.matmul(LARGE, WIDE, engine="cpu", return_info="bound")
+    assert choice.is_device_array(c)
+    assert_same_bits(choice.to_host(c), want)
+    assert_same_bits(info.bound, other.bound)
+    hi, lo = np_ozaki.matmul(a, b, precision=16, output="dd")
+    want = np_ozaki.matmul(LARGE, WIDE, precision=16, output="dd", engine="cpu")
+    assert_same_bits(choice.to_host(hi), want.hi)
+    assert_same_bits(choice.to_host(lo), want.lo)
+    e = np_ozaki.matmul(choice.as_device_array(LARGE.real.copy()), b)
+    assert_same_bits(choice.to_host(e), np_ozaki.matmul(LARGE.real, WIDE, engine="cpu"))
+
+
+def test_the_cpu_engine_takes_copies_of_what_is_on_a_device(device):
+    a, b = (choice.as_device_array(x) for x in (LARGE, WIDE))
+    c, info = np_ozaki.matmul(a, b, engine="cpu", return_info=True)
+    assert info.engine == "cpu"
+    assert_same_bits(choice.to_host(c), np_ozaki.matmul(LARGE, WIDE, engine="cpu"))
+
+
+def test_what_cublas_leaves(device, monkeypatch):
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: None)
+    c, info = np_ozaki.matmul(LARGE, WIDE, engine="cublas", return_info=True)
+    assert info.fallback == 'engine="cublas": complex products'
+    assert_same_bits(c, np_ozaki.matmul(LARGE, WIDE, engine="cpu"))
