@@ -125,9 +125,10 @@ def matmul(
 
     Follows `numpy.matmul` in shapes: 2-D, 1-D, and batches that broadcast.  Options
     that are not given come from the active scope, else from the environment, else
-    from the defaults below.  `min_flops` plays no part: every product of real
-    operands whose common dtype is float64 goes to the engine.  Other dtypes and
-    subclasses of ndarray go to NumPy, and the info says so.
+    from the defaults below.  `min_flops` plays no part: every product of operands
+    whose common dtype is float64 or complex128 goes to the engine.  Other dtypes and
+    subclasses of ndarray go to NumPy, and the info says so.  What follows holds for
+    each part of a complex product, as a sum of 2k real ones.
 
     Parameters
     ----------
@@ -145,7 +146,8 @@ def matmul(
         rounding: with 15 moduli, fewer where entries have few bits, more where their
         range is wide; beyond 49 it goes native.  A float from 2^-52 to below 1 is a
         tolerance instead, |C - AB| <= precision |A||B|.  "exact" is the correctly
-        rounded product.  An int is the number of moduli, 2 to 49.
+        rounded product.  An int is the number of moduli, 2 to 49.  Complex products
+        have 22 moduli, of their own, and begin with 16.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale
@@ -171,16 +173,17 @@ def matmul(
         then.
     return_info : bool or "bound", default False
         Also return what happened; "bound" lets ``info.bound`` hold a guaranteed bound
-        of the error of every entry, on the host.
+        of the error of every entry, on the host; of a complex product the parts bound
+        those of the error.
 
     **more : object
         Options of scheme "slices" and engine "cublas"; see Other Parameters.
 
     Returns
     -------
-    result : (..., m, n) ndarray of float64, numpy.float64, OzArray or DoubleDouble
-        The product, rounded once from an exact integer.  A CuPy array if an operand
-        is on a GPU.
+    result : (..., m, n) ndarray, NumPy scalar, OzArray or DoubleDouble
+        The product, of float64 or complex128, rounded once from exact integers.  A
+        CuPy array if an operand is on a GPU.
     info : CallInfo
         Only with `return_info`.
 
@@ -463,7 +466,7 @@ def error_bound(
     Parameters
     ----------
     a : (..., m, k) or (k,) array_like
-        Left operand; float64, or real and cast to it beside the other one.
+        Left operand; float64 or complex128, or cast to it beside the other one.
     b : (..., k, n) or (k,) array_like
         Right operand.
     c : (..., m, n) array_like or DoubleDouble, optional
@@ -485,8 +488,8 @@ def error_bound(
 
     Returns
     -------
-    (..., m, n) ndarray of float64, or numpy.float64
-        At least ``abs(C - A @ B)``; NaN where a row or a column is not finite, infinite
+    (..., m, n) ndarray, or NumPy scalar
+        At least ``abs(C - A @ B)``, of a complex product for each part; NaN where a row or a column is not finite, infinite
         where an entry or its bound overflows.  On the host.
 
     Raises

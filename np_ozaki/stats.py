@@ -84,8 +84,9 @@ class CallInfo:
         Whether a product that failed its check was multiplied once more.
     left_out : int
         Matrices of the batch that were not the engine's.
-    bound : ndarray of float64 or None
-        With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
+    bound : ndarray of float64 or complex128, or None
+        With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry; of a
+        complex product the parts bound those of the error.
     num_slices : int or None
         S of scheme "slices"; None for others.
     mantissa_bits : int or None

@@ -46,6 +46,11 @@ ARRAY_TESTS = (
     "tests/front/test_array_machine.py",
     "tests/front/test_numpy_names.py",
 )
+COMPLEX_TESTS = ("tests/engines/test_complex.py", "tests/front/test_complex.py")
+CUDA_COMPLEX_TESTS = (
+    "tests/engines/test_cuda_complex.py",
+    "tests/kernels/test_arithmetic.py",
+)
 PREPARED_TESTS = ("tests/engines/test_prepared.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
@@ -993,8 +998,8 @@ FAULTS = {
     ),
     "prepared: exponents of another number of moduli": (
         "precision/schemes.py",
-        'lambda: (engine.line_exponents(a, n, left=True),), "exponents", n\n',
-        'lambda: (engine.line_exponents(a, n, left=True),), "exponents"\n',
+        'lambda: (engine.line_exponents(a, *kind, left=True),), "exponents", kind\n',
+        'lambda: (engine.line_exponents(a, *kind, left=True),), "exponents"\n',
     ),
     "prepared: planes of another scheme": (
         "engines/cpu_operand.py",
@@ -1175,6 +1180,101 @@ FAULTS = {
         "engines/choice.py",
         "    cuda_engine.cache_clear()\n",
         "",
+    ),
+    "complex: imaginary parts of A with one sign": (
+        "complex_products.py",
+        "np.negative(a.imag, out=result[:, :m, k:])",
+        "result[:, :m, k:] = a.imag",
+    ),
+    "complex: rows of a pair with maxima of their own": (
+        "engines/cpu_stages.py",
+        "rows = np.tile(np.maximum(rows[:, :m], rows[:, m:]), 2)",
+        "rows = rows[:, : 2 * m]",
+    ),
+    "complex: parts of an inner index rebalanced apart": (
+        "engines/cpu_rebalance.py",
+        'if family == "complex":',
+        'if family == "none":',
+    ),
+    "complex: legacy modulo the real P": (
+        "engines/residue_system.py",
+        "moduli, shift = moduli_of(family)[:num_moduli], 0",
+        'moduli, shift = moduli_of("real")[:num_moduli], 0',
+    ),
+    "complex: wraps at the real P": (
+        "engines/cpu_reconstruct.py",
+        "kind = system.num_moduli, system.family",
+        "kind = system.num_moduli",
+    ),
+    "complex: begins with 15 moduli": (
+        "precision/schemes.py",
+        'return COMPLEX_AUTO_MODULI if family == "complex" else AUTO_MODULI',
+        "return AUTO_MODULI",
+    ),
+    "complex: climbs the real table": (
+        "precision/schemes.py",
+        "return Scheme(more, scheme.scaling, scheme.shift + lent, family)",
+        "return Scheme(more, scheme.scaling, scheme.shift + lent)",
+    ),
+    "complex: lends bits by the real table": (
+        "precision/schemes.py",
+        "(Scheme(f[0], scaling, f[1], family), f[2]) if f else other",
+        "(Scheme(f[0], scaling, f[1]), f[2]) if f else other",
+    ),
+    "complex: more moduli than there are": (
+        "precision/schemes.py",
+        "    if num_moduli > most:\n",
+        "    if num_moduli > most + 40:\n",
+    ),
+    "complex: a failed check names embedded rows": (
+        "complex_products.py",
+        "wrong = tuple(sorted({i % m for i in error.rows}))",
+        "wrong = error.rows",
+    ),
+    "complex: a failed check counts from its chunk": (
+        "complex_products.py",
+        "CheckError(error.matrix + start,",
+        "CheckError(error.matrix,",
+    ),
+    "complex: whole operands kept of chunks": (
+        "complex_products.py",
+        "    if len(parts) > 1:\n",
+        "    if len(parts) > 1000:\n",
+    ),
+    "complex: flops of real products": (
+        "stats.py",
+        'each = 8 if self.dtype.startswith("complex") else 2',
+        "each = 2",
+    ),
+    "complex: a bound of one part for both": (
+        "complex_products.py",
+        "    out.imag[...] = parts[:, m:]\n",
+        "    out.imag[...] = parts[:, :m]\n",
+    ),
+    "cuda complex: the first modulus is 256": (
+        "_kernels/residues.cuh",
+        "FIRST_IS_256 && l == 0",
+        "l == 0",
+    ),
+    "cuda complex: half of P rounded down": (
+        "_kernels/render.py",
+        "words((product + 1) // 2, value_words)",
+        "words(product // 2, value_words)",
+    ),
+    "cuda complex: columns in pairs": (
+        "engines/cuda_accurate.py",
+        "pairs = maxima[turned]",
+        "pairs = maxima[0]",
+    ),
+    "cuda complex: tiles on Hopper": (
+        "engines/cuda.py",
+        'self.device.tile_clusters() and scheme.family == "real"',
+        "self.device.tile_clusters()",
+    ),
+    "cuda complex: exponents for the real M": (
+        "engines/cuda_stages.py",
+        "limit_words(scheme.num_moduli, scheme.family)",
+        "limit_words(scheme.num_moduli)",
     ),
     "dask: registered twice": (
         "dask/chunks.py",
@@ -1358,6 +1458,8 @@ def tests_of(name: str) -> tuple[str, ...]:
     """Return the tests that should notice a fault, the likeliest first."""
     if name.startswith("dask"):
         return (*QUICK, "tests/dask")
+    if name.startswith("complex: "):
+        return COMPLEX_TESTS
     if name.startswith("array: "):
         return ARRAY_TESTS
     if name.startswith("prepared: "):
@@ -1367,6 +1469,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return CHECKSUM_TESTS
     if not name.startswith("cuda "):
         return TESTS
+    if name.startswith("cuda complex"):
+        return QUICK + CUDA_COMPLEX_TESTS
     if name.startswith("cuda slices"):
         return QUICK + CUDA_SLICES_TESTS
     if name.startswith("cuda shortcuts"):

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.parallel import Block, blocks, run_blocks
-from np_ozaki.numerics.reference import norm_width
 
 __all__ = [
     "ACCURATE_BITS",
@@ -229,7 +228,7 @@ def _norms(
     lines: Lines, largest: Array, limit: int
 ) -> tuple[Exponents, Exponents, Exponents]:
     """Return (e, w - 1 - e, q) with q the largest integer with S 4^q <= M."""
-    width = norm_width(limit)
+    width = min(16, max(2, limit.bit_length() // 2 - 8))
     e = largest_exponents(largest)
     shift = width - 1 - e
     sums = _square_sums(lines, shift)

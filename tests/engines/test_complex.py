@@ -75,6 +75,18 @@ def test_constants_at_the_crt_bound(v, n, k):
     assert_same_bits(np_ozaki.matmul(a, b, precision=n), expected(a, b, n))
 
 
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+@pytest.mark.parametrize("power", [-2, -4, -20])
+def test_legacy_products_wrap_to_the_complex_p(n, power):
+    rng = np.random.default_rng(n)
+    a = join(*rng.uniform(0.5, 1.0, (2, 6, 40))) * 2.0**power
+    b = join(*rng.uniform(0.5, 1.0, (2, 40, 5))) * 2.0**power
+    c = np_ozaki.matmul(a, b, precision=n, scaling="legacy")
+    assert_same_bits(c, expected(a, b, n, "legacy"))
+    if power == -20:
+        assert (abs(c - a @ b) > 0.1 * abs(a @ b)).any()
+
+
 @given(complex_operands(), num_moduli, st.sampled_from(SCALINGS))
 def test_exponents_of_the_engine(pair, n, scaling):
     a, b = pair
