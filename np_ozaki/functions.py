@@ -489,8 +489,9 @@ def error_bound(
     Returns
     -------
     (..., m, n) ndarray, or NumPy scalar
-        At least ``abs(C - A @ B)``, of a complex product for each part; NaN where a row or a column is not finite, infinite
-        where an entry or its bound overflows.  On the host.
+        At least ``abs(C - A @ B)``, of a complex product for each part; NaN where a
+        row or a column is not finite, infinite where an entry or its bound overflows.
+        On the host.
 
     Raises
     ------

@@ -242,6 +242,17 @@ def test_batches_in_chunks(monkeypatch):
         assert info.tiles > 1
 
 
+def test_nothing_is_kept_of_chunks(monkeypatch):
+    a, b = normals(30, (3, 40, 41)), normals(31, (41, 40))
+    want = np_ozaki.matmul(a, b, precision=16)
+    monkeypatch.setattr(complex_products, "_CHUNK_BYTES", 1)
+    with np_ozaki.enabled(engine="cpu", precision=16):
+        left, right = np_ozaki.OzArray(a), np_ozaki.OzArray(b)
+        for _ in range(2):
+            assert_same_bits(np.asarray(left @ right), want)
+        assert np_ozaki.stats().arrays.prepared.reused > 0
+
+
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_tiles_do_not_matter(scaling, monkeypatch):
     a, b = normals(8, (20, 60)), normals(9, (60, 17))
@@ -295,6 +306,7 @@ def test_auto_begins_with_sixteen_moduli_and_adds_some():
     c, info = np_ozaki.matmul(a, b, return_info=True)
     assert 16 < info.num_moduli <= 22
     assert info.fallback is None
+    assert_same_bits(c, np_ozaki.matmul(a, b, precision=info.num_moduli))
     assert worst(a[:3], b[:, :3], c[:3, :3]) <= Fraction(120, 2**53)
 
 
@@ -351,9 +363,21 @@ def test_short_entries_take_fewer_moduli():
     c, info = np_ozaki.matmul(a, b, return_info=True)
     assert info.num_moduli <= 3
     assert_same_bits(c, a @ b)
-    c, info = np_ozaki.matmul(a, normals(17, (170, 180)), return_info=True)
+    b = normals(17, (170, 180))
+    c, info = np_ozaki.matmul(a, b, return_info=True)
     assert info.num_moduli < 16
     assert info.shift > 0
+    mu, nu = complex_exponents(a[:2], b[:, :2], info.num_moduli)
+    left, right = embedded(a[:2], b[:, :2])
+    mu, nu = [x - info.shift for x in mu], [x + info.shift for x in nu]
+    rows = reference.integers(reference.row_vectors(left), mu + mu)
+    columns = reference.integers(reference.column_vectors(right), nu)
+    for i, j in np.ndindex(2, 2):
+        re, im = (
+            reference.round_to_double(reference.dot(row, columns[j]), -mu[i] - nu[j])
+            for row in (rows[i], rows[2 + i])
+        )
+        assert_same_bits(c[i, j], np.complex128(complex(re, im)))
 
 
 # ---- Double-doubles, bounds, checks ----
@@ -429,15 +453,21 @@ def test_checked_products(n):
     assert_same_bits(c, np_ozaki.matmul(a, b, precision=n))
 
 
-def test_a_failed_check_names_complex_rows(monkeypatch):
+@pytest.mark.parametrize("chunk", [1 << 26, 1])
+def test_a_failed_check_names_complex_rows(chunk, monkeypatch):
+    monkeypatch.setattr(complex_products, "_CHUNK_BYTES", chunk)
     a, b = normals(24, (3, 6, 5)), normals(25, (3, 5, 4))
 
     class Spoiled(CpuEngine):
+        seen = 0
+
         def residue_gemm(self, left, right, out):
             super().residue_gemm(left, right, out)
             # The imaginary part of row 2 of matrix 1 of three.
-            if out.shape[1] == 3:
-                out[1, 1, 6 + 2, 3] += 1
+            matrix = 1 - self.seen
+            if 0 <= matrix < out.shape[1]:
+                out[1, matrix, 6 + 2, 3] += 1
+            self.seen += out.shape[1]
 
     with pytest.raises(np_ozaki.CheckError) as error:
         complex_products.multiply_complex(

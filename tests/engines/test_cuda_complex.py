@@ -41,11 +41,12 @@ def check(place, a, b, scheme, target, layout=("C", "C", "C"), *, host=False):
     left, right = (
         laid_out(own, x, name) for x, name in zip((a, b), layout, strict=False)
     )
-    out = laid_out(own, np.full(want.shape, POISON), layout[2])
-    found = place.engine.matmul(left, right, out, scheme, certify=target)
-    assert_same_bits(out if host else place.host(out), want)
-    if target:
-        assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
+    for engine in place.engines():
+        out = laid_out(own, np.full(want.shape, POISON), layout[2])
+        found = engine.matmul(left, right, out, scheme, certify=target)
+        assert_same_bits(out if host else place.host(out), want)
+        if target:
+            assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
 
 
 @few

@@ -23,12 +23,14 @@ from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
     MODULI,
     balanced_residue,
+    max_moduli,
     modulus_product,
     product_bound,
 )
 from np_ozaki.testing import assert_same_bits, operands
 
 ENGINE = CpuEngine()
+KINDS = [(n, f) for f in ("real", "complex") for n in range(2, max_moduli(f) + 1)]
 SCALINGS = st.sampled_from(("norm", "accurate", "legacy"))
 doubles = st.builds(
     lambda m, e: float(m) * 2.0**e, st.integers(-(2**53), 2**53), st.integers(0, 120)
@@ -69,10 +71,10 @@ def test_residues(pair, n, scaling, fortran):
 
 
 @pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
-@pytest.mark.parametrize("n", range(2, 50))
-def test_residue_systems_keep_every_sum_exact(n, scaling):
+@pytest.mark.parametrize(("n", "family"), KINDS)
+def test_residue_systems_keep_every_sum_exact(n, family, scaling):
     for k_class in (0, 1, 10, 14, 20, 40):
-        system = residue_system(n, scaling, k_class)
+        system = residue_system(n, scaling, k_class, 0, family)
         largest = max([p // 2 + 4 for p in system.moduli], default=0)
         assert EXACT_K_BLOCK * largest**2 * 2 <= 2**53
         for weights in system.weights[:-1]:
@@ -81,11 +83,11 @@ def test_residue_systems_keep_every_sum_exact(n, scaling):
         assert max(abs(int(x)) for x in system.product_limbs) * fold < 2**52
         if system.has_head and system.moduli:
             q = int(np.prod([int(p) for p in system.moduli], dtype=object))
-            error = Fraction((1 << k_class) * product_bound(n), 2**53)
+            error = Fraction((1 << k_class) * product_bound(n, family), 2**53)
             assert error + 2**system.head_shift < Fraction(q, 2)
-        bits = product_bound(n).bit_length()
+        bits = product_bound(n, family).bit_length()
         # The leading bits of M are not all ones, as the exponents rely on.
-        assert bits < 53 or product_bound(n) >> (bits - 53) != 2**53 - 1
+        assert bits < 53 or product_bound(n, family) >> (bits - 53) != 2**53 - 1
 
 
 def test_fifteen_moduli_take_four_primes_and_one_product():
@@ -145,9 +147,13 @@ def test_scaling_exponents_of_empty_operands(shape, scaling):
     assert not nu.any()
 
 
-def rebuilt(values, n, scaling):
+ENDS = [(n, "real") for n in (2, 3, 6, 7, 8, 15, 16, 20, 35, 49)]
+ENDS += [(n, "complex") for n in (2, 3, 6, 7, 8, 15, 16, 20, 22)]
+
+
+def rebuilt(values, n, scaling, family):
     """Reconstruct integers from residue products as the GEMMs would leave them."""
-    system = residue_system(n, scaling, 10)
+    system = residue_system(n, scaling, 10, 0, family)
     q = math.prod(system.moduli)
     planes = [
         [float(v * pow(q // p, -1, p) % p) for v in values] for p in system.moduli
@@ -161,31 +167,32 @@ def rebuilt(values, n, scaling):
     return out[0, 0]
 
 
-@pytest.mark.parametrize("n", [2, 3, 6, 7, 8, 15, 16, 20, 35, 49])
-def test_reconstruction_at_the_ends_of_the_range(n):
-    m = product_bound(n)
+@pytest.mark.parametrize(("n", "family"), ENDS)
+def test_reconstruction_at_the_ends_of_the_range(n, family):
+    m = product_bound(n, family)
     values = [0, 1, -1, m, -m, m - 1, 1 - m, m // 2, -(m // 3), 2**53 + 1, -(2**53) - 3]
     values = [v for v in values if abs(v) <= m]
     want = [v / 1 for v in values]
-    assert_same_bits(rebuilt(values, n, "norm"), want)
-    assert_same_bits(rebuilt(values, n, "legacy"), want)
+    assert_same_bits(rebuilt(values, n, "norm", family), want)
+    assert_same_bits(rebuilt(values, n, "legacy", family), want)
 
 
-@pytest.mark.parametrize("n", [2, 3, 6, 7, 8, 15, 16, 20, 35, 49])
-def test_legacy_wraps_at_exactly_half_of_p(n):
-    p, m = modulus_product(n), product_bound(n)
+@pytest.mark.parametrize(("n", "family"), ENDS)
+def test_legacy_wraps_at_exactly_half_of_p(n, family):
+    p, m = modulus_product(n, family), product_bound(n, family)
     values = [m - 1, m, m + 1, m + 2, -(p // 2) - 1, -(p // 2), 1 - p // 2, 3 * p + m]
     want = [balanced_residue(v, p) / 1 for v in values]
-    assert_same_bits(rebuilt(values, n, "legacy"), want)
+    assert_same_bits(rebuilt(values, n, "legacy", family), want)
 
 
-@given(st.integers(2, 49), st.data())
-def test_reconstruction_of_any_integer(n, data):
-    m = product_bound(n)
+@given(st.sampled_from(KINDS), st.data())
+def test_reconstruction_of_any_integer(kind, data):
+    n, family = kind
+    m = product_bound(n, family)
     values = [data.draw(st.integers(-m, m)) for _ in range(4)]
     want = [v / 1 for v in values]
-    assert_same_bits(rebuilt(values, n, "norm"), want)
-    assert_same_bits(rebuilt(values, n, "legacy"), want)
+    assert_same_bits(rebuilt(values, n, "norm", family), want)
+    assert_same_bits(rebuilt(values, n, "legacy", family), want)
 
 
 @pytest.mark.parametrize("halves", [2, 3, 4])
