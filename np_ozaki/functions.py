@@ -28,6 +28,7 @@ from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refus
 from np_ozaki.gemm import (
     FLOAT64,
     DoubleDouble,
+    check_doubles,
     check_prepares,
     error_bound_arrays,
     matmul_arrays,
@@ -317,14 +318,7 @@ def _is_double(output: object, out: object, options: Options) -> bool:
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
-    if options.engine in {"cublas", "native"}:
-        limit = f'output="dd" is no product of engine "{options.engine}"'
-        remedy = 'choose engine="auto", "cpu" or "cuda"'
-        raise OptionError(refusal("engine", options.engine, limit, remedy))
-    if options.scheme == "slices" and options.accumulate == "float64":
-        limit = 'output="dd" is of exact sums'
-        remedy = 'pass accumulate="exact"'
-        raise OptionError(refusal("accumulate", "float64", limit, remedy))
+    check_doubles(options)
     return True
 
 

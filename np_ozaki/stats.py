@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.numerics.slicing import Slicing
+
 __all__ = [
     "CUBLAS_FALLBACK",
     "ArrayStats",
@@ -63,7 +65,7 @@ class CallInfo:
     num_moduli : int or None
         N of the contract; None for slices, native and cuBLAS.
     scaling : str or None
-        Rule of the scaling exponents; None for native and cuBLAS.
+        Rule of the scaling exponents; None for slices, native and cuBLAS.
     fallback : str or None
         Why the product, or some matrices of its batch, were not the engine's that was
         asked for.
@@ -86,13 +88,13 @@ class CallInfo:
         Matrices of the batch that were not the engine's.
     bound : ndarray of float64 or None
         With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry.
-    num_slices : int or None
-        S of scheme "slices"; None for others.
+    slicing : Slicing or None
+        Slices, their bits and pairs, of scheme "slices"; None for others.
     mantissa_bits : int or None
         For engine "cublas": bits that entries kept, or with
         ``mantissa_control="dynamic"`` the most that they may have kept.  For operands
         on the host, which are waited for, it is then what cuBLAS says that it used;
-        0 where it multiplied in FP64 instead.
+        0 where it multiplied some of it in FP64 instead.
     """
 
     route: str
@@ -113,7 +115,7 @@ class CallInfo:
     recomputed: bool = False
     left_out: int = 0
     bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
-    num_slices: int | None = None
+    slicing: Slicing | None = None
     mantissa_bits: int | None = None
 
     def __init__(
@@ -136,7 +138,7 @@ class CallInfo:
         recomputed: bool = False,
         left_out: int = 0,
         bound: NDArray[np.float64] | None = None,
-        num_slices: int | None = None,
+        slicing: Slicing | None = None,
         mantissa_bits: int | None = None,
     ) -> None:
         # By hand: each product makes one, and what a frozen dataclass would do, a call
@@ -160,9 +162,14 @@ class CallInfo:
             recomputed=recomputed,
             left_out=left_out,
             bound=bound,
-            num_slices=num_slices,
+            slicing=slicing,
             mantissa_bits=mantissa_bits,
         )
+
+    @property
+    def num_slices(self) -> int | None:
+        """S of scheme "slices"; None for others."""
+        return None if self.slicing is None else self.slicing.num_slices
 
     @property
     def flops(self) -> int:
