@@ -228,10 +228,11 @@ def matmul(
 
     Notes
     -----
-    The result is a function of (a, b, precision, scaling) alone: engines, threads,
+    The result is a function of the operands and of the options that choose the
+    arithmetic alone (precision, scaling, scheme and its slices): engines, threads,
     tiles, memory limits and machines do not change a bit, except where 49 moduli are
-    too few and the info names a fallback: then it is as NumPy multiplies; and except
-    for ``engine="cublas"``, whose bits are cuBLAS's own.
+    too few and the info names a fallback: then it is as NumPy multiplies.  Engine
+    "cublas" has bits of its own.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
     there and a number of moduli for `precision` nothing waits for it; "auto" waits for
@@ -381,7 +382,8 @@ def prepare(
         first.
 
     **more : object
-        Other options of products, as for `matmul`.
+        Other options of products, as for `matmul`: `scheme`, `num_slices`,
+        `bits_per_slice`, `pairs`, `accumulate`.
 
     Returns
     -------
@@ -471,7 +473,8 @@ def error_bound(
         Of which product.
 
     **more : object
-        Other options of products, as for `matmul`.
+        Other options of products, as for `matmul`: `scheme`, `num_slices`,
+        `bits_per_slice`, `pairs`, `accumulate`.
 
     Returns
     -------

@@ -276,7 +276,7 @@ def _command(arguments: argparse.Namespace) -> int:
             except EngineUnavailableError:
                 if engine in engines:
                     raise
-                reason = choice.cuda_unavailable()
+                reason = choice.cuda_unavailable() or "no GPU for it"
                 raise EngineUnavailableError(
                     refusal("--engines", "cublas", reason, "leave it out")
                 ) from None
