@@ -27,7 +27,8 @@ max err  largest error of an entry relative to |A||B|, in u = 2^-53; against exa
          integers, over the entries named under the size
 correct  share of entries that are the exact result, correctly rounded
 bound    largest guaranteed error in the same unit: for np_ozaki from scaling exponents,
-         rounding residuals and pairs of slices left out, for native k u |A||B| of any conventional product
+         rounding residuals and pairs of slices left out, for native k u |A||B| of any
+         conventional product
 holds    every entry keeps to its own bound
 2^s      (2^s A) B has exactly the bits of 2^s (A B), underflow apart; native sums in
          another order once A is no longer B.T
