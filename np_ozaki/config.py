@@ -8,7 +8,6 @@ the variable; an unknown ``NP_OZAKI_*`` name warns, because it is likely a typin
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from np_ozaki.numerics.slicing import (
     Accumulate,
     PairSchedule,
     Slicing,
+    as_schedule,
 )
 
 __all__ = [
@@ -132,7 +132,10 @@ def scheme_options(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in SchemeOptions.__annotations__:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    return dict(given)
+    if given.get("pairs") is None:
+        return dict(given)
+    # Now, as what cannot be hashed, or is used up by a look, would not be found again.
+    return {**given, "pairs": as_schedule(given["pairs"])}
 
 
 def check_choice(name: str, value: object, kind: Any) -> None:
@@ -170,26 +173,6 @@ def _check_integer(
         raise OptionError(refusal(name, value, f"must be at least {smallest}", remedy))
     if largest is not None and int(value) > largest:
         raise OptionError(refusal(name, value, f"must be at most {largest}", remedy))
-
-
-def _pairs(value: object) -> PairSchedule:
-    """Return a schedule as one that can be hashed, or refuse it."""
-    remedy = 'pass "triangular", "all" or pairs of slices such as [(0, 0), (0, 1)]'
-    if isinstance(value, str):
-        if value not in {"all", "triangular"}:
-            limit = "is the name of no schedule"
-            raise OptionError(refusal("pairs", value, limit, remedy))
-        return cast(PairSchedule, value)
-    try:
-        pairs = tuple(
-            (operator.index(i), operator.index(j)) for i, j in cast(Any, value)
-        )
-    except (TypeError, ValueError):
-        limit = "must be pairs of ints"
-        raise OperandTypeError(refusal("pairs", value, limit, remedy)) from None
-    if not pairs:
-        raise OptionError(refusal("pairs", value, "must name a pair", remedy))
-    return tuple(sorted(pairs))
 
 
 @dataclass(frozen=True)
@@ -317,7 +300,7 @@ class Options:
             remedy = f"{least} to {most}; the default is 8"
             _check_integer(name, getattr(self, name), least, remedy, most)
             object.__setattr__(self, name, int(getattr(self, name)))
-        object.__setattr__(self, "pairs", _pairs(self.pairs))
+        object.__setattr__(self, "pairs", as_schedule(self.pairs))
         if self.scheme == "moduli":
             return
         # Whatever names no slice is refused here.
@@ -327,19 +310,19 @@ class Options:
                 "precision",
                 "auto",
                 'scheme="slices" is as precise as num_slices and pairs make it',
-                "leave precision out and choose num_slices",
+                'choose num_slices, with precision="auto", or scheme="moduli"',
             ),
             (
                 "scaling",
                 "norm",
                 'scheme="slices" scales by the largest entry of a line',
-                "leave scaling out",
+                'scaling="norm" stands for that; or use scheme="moduli"',
             ),
             (
                 "check",
                 False,
                 "checksums are of residues",
-                'use scheme="moduli" with check',
+                'use scheme="moduli" with check, or check=False',
             ),
         ):
             value = getattr(self, name)
@@ -347,8 +330,19 @@ class Options:
                 raise OptionError(refusal(name, value, limit, remedy))
         if self.engine in {"cublas", "native"}:
             limit = f'engine="{self.engine}" does not multiply by scheme="slices"'
-            remedy = 'choose engine="auto", "cpu" or "cuda"'
+            remedy = 'choose engine="auto", "cpu" or "cuda", or scheme="moduli"'
             raise OptionError(refusal("engine", self.engine, limit, remedy))
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether products of transposes, exchanged, have the transposed bits."""
+        return self.scheme == "moduli" or self.slicing.symmetric
+
+    def turned(self) -> Options:
+        """Return the options by which B^T A^T has the bits of (A B)^T."""
+        if self.symmetric:
+            return self
+        return replace(self, pairs=self.slicing.turned().pairs)
 
     def _check_cublas(self) -> None:
         check_choice("mantissa_control", self.mantissa_control, MantissaControl)

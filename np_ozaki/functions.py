@@ -28,6 +28,7 @@ from np_ozaki.errors import OperandTypeError, OptionError, WorkspaceError, refus
 from np_ozaki.gemm import (
     FLOAT64,
     DoubleDouble,
+    check_doubles,
     check_prepares,
     error_bound_arrays,
     matmul_arrays,
@@ -234,10 +235,11 @@ def matmul(
 
     Notes
     -----
-    The result is a function of (a, b, precision, scaling) alone: engines, threads,
+    The result is a function of the operands and of the options that choose the
+    arithmetic alone (precision, scaling, scheme and its slices): engines, threads,
     tiles, memory limits and machines do not change a bit, except where 49 moduli are
-    too few and the info names a fallback: then it is as NumPy multiplies; and except
-    for ``engine="cublas"``, whose bits are cuBLAS's own.
+    too few and the info names a fallback: then it is as NumPy multiplies.  Engine
+    "cublas" has bits of its own.
 
     On a GPU, work is queued on the current device and stream of CuPy.  With arrays
     there and a number of moduli for `precision` nothing waits for it; "auto" waits for
@@ -323,14 +325,7 @@ def _is_double(output: object, out: object, options: Options) -> bool:
     if out is not None:
         limit = 'output="dd" makes two arrays'
         raise OptionError(refusal("out", "given", limit, "leave out= away"))
-    if options.engine in {"cublas", "native"}:
-        limit = f'output="dd" is no product of engine "{options.engine}"'
-        remedy = 'choose engine="auto", "cpu" or "cuda"'
-        raise OptionError(refusal("engine", options.engine, limit, remedy))
-    if options.scheme == "slices" and options.accumulate == "float64":
-        limit = 'output="dd" is of exact sums'
-        remedy = 'pass accumulate="exact"'
-        raise OptionError(refusal("accumulate", "float64", limit, remedy))
+    check_doubles(options)
     return True
 
 
@@ -393,7 +388,8 @@ def prepare(
         first.
 
     **more : object
-        Other options of products, as for `matmul`.
+        Other options of products, as for `matmul`: `scheme`, `num_slices`,
+        `bits_per_slice`, `pairs`, `accumulate`.
 
     Returns
     -------
@@ -484,7 +480,8 @@ def error_bound(
         Of which product.
 
     **more : object
-        Other options of products, as for `matmul`.
+        Other options of products, as for `matmul`: `scheme`, `num_slices`,
+        `bits_per_slice`, `pairs`, `accumulate`.
 
     Returns
     -------

@@ -42,6 +42,7 @@ from np_ozaki.tiling import CPU_MIN_FLOPS, CUDA_MIN_FLOPS, flops
 __all__ = [
     "FLOAT64",
     "DoubleDouble",
+    "check_doubles",
     "check_prepares",
     "engine_of",
     "error_bound_arrays",
@@ -273,6 +274,7 @@ def product(
             for x, y in zip(_parts(hi), _parts(bound), strict=True):
                 y[np.isinf(x) & ~np.isnan(y)] = np.inf
     num_moduli, shift, balanced = served.most()
+    slicing = options.slicing if options.scheme == "slices" else None
     info = CallInfo(
         route,
         engine.name,
@@ -281,7 +283,7 @@ def product(
         n,
         k,
         num_moduli,
-        options.scaling,
+        None if slicing else options.scaling,
         fallback,
         shift=shift,
         rebalanced=balanced,
@@ -289,7 +291,7 @@ def product(
         tiles=outcome.tiles,
         checked=bool(options.check),
         recomputed=served.recomputed,
-        num_slices=options.num_slices if options.scheme == "slices" else None,
+        slicing=slicing,
         dtype=out.dtype.name,
     )
     if served.left_out:
@@ -357,7 +359,8 @@ def _parts(x: NDArray[Any]) -> tuple[NDArray[Any], ...]:
 def _count_left_out(info: CallInfo, served: Served, *, counted: bool) -> CallInfo:
     """Count the engine's part of a batch and the rest; return the whole call."""
     info = replace(info, left_out=served.left_out)
-    reasons = [x for x in (info.fallback, served.fallback) if x is not None]
+    # The reason of who multiplied in the end comes first.
+    reasons = [x for x in (served.fallback, info.fallback) if x is not None]
     fallback = "; ".join(reasons)
     others = replace(
         info,
@@ -600,6 +603,29 @@ def check_prepares(options: Options) -> None:
         if getattr(options, name) == value:
             limit = "depends on both operands: nothing can be prepared of one"
             raise OptionError(refusal(name, value, limit, remedy))
+
+
+def check_doubles(options: Options) -> None:
+    """Refuse options whose products have no lower half.
+
+    Parameters
+    ----------
+    options : Options
+        Of a product with ``output="dd"``.
+
+    Raises
+    ------
+    OptionError
+        No exact integers are left to round twice.
+    """
+    if options.engine in {"cublas", "native"}:
+        limit = f'output="dd" is no product of engine "{options.engine}"'
+        remedy = 'choose engine="auto", "cpu" or "cuda"'
+        raise OptionError(refusal("engine", options.engine, limit, remedy))
+    if options.scheme == "slices" and options.accumulate == "float64":
+        limit = 'output="dd" is of exact sums'
+        remedy = 'pass accumulate="exact"'
+        raise OptionError(refusal("accumulate", "float64", limit, remedy))
 
 
 def prepare_array(

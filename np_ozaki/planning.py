@@ -25,7 +25,13 @@ from np_ozaki.engines import choice
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cublas import CublasRefusal, Settings
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
-from np_ozaki.gemm import engine_of, min_flops, native_reason, too_small
+from np_ozaki.gemm import (
+    check_doubles,
+    engine_of,
+    min_flops,
+    native_reason,
+    too_small,
+)
 from np_ozaki.numerics import budget, slice_budget
 from np_ozaki.numerics.slice_budget import Cost
 from np_ozaki.numerics.slicing import Slicing
@@ -157,8 +163,9 @@ class Plan:
             f"{cost.num_gemms} products in INT8, planes of "
             f"{cost.planes_bytes / 1e6:.3g} MB, "
             f"{cost.traffic_bytes / 1e6:.3g} MB read and written"
+            f"{', for each matrix' if self.batch > 1 else ''}"
             for cost in (self.by_moduli, self.by_slices)
-            if cost is not None
+            if cost is not None and self.num_gemms
         ]
         lines.append(f"a scope    {self.scope}")
         return "\n".join(lines)
@@ -239,6 +246,8 @@ def plan(
         limit = 'output="dd" is no product of engine "cublas"'
         remedy = 'choose engine="auto", "cpu" or "cuda"'
         raise OptionError(refusal("engine", "cublas", limit, remedy))
+    if output == "dd":
+        check_doubles(options)
     scope = _scope(options, rows, columns, inner)
     result = Plan("native", *size, scope)
     if native_reason(options) or too_small(options, rows, columns, inner):

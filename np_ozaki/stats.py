@@ -8,8 +8,9 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
+
+from np_ozaki.numerics.slicing import Slicing
 
 __all__ = [
     "CUBLAS_FALLBACK",
@@ -63,7 +64,7 @@ class CallInfo:
     num_moduli : int or None
         N of the contract; None for slices, native and cuBLAS.
     scaling : str or None
-        Rule of the scaling exponents; None for native and cuBLAS.
+        Rule of the scaling exponents; None for slices, native and cuBLAS.
     fallback : str or None
         Why the product, or some matrices of its batch, were not the engine's that was
         asked for.
@@ -87,13 +88,13 @@ class CallInfo:
     bound : ndarray of float64 or complex128, or None
         With ``return_info="bound"``: at least ``abs(C - A @ B)``, entry by entry; of a
         complex product the parts bound those of the error.
-    num_slices : int or None
-        S of scheme "slices"; None for others.
+    slicing : Slicing or None
+        Slices, their bits and pairs, of scheme "slices"; None for others.
     mantissa_bits : int or None
         For engine "cublas": bits that entries kept, or with
         ``mantissa_control="dynamic"`` the most that they may have kept.  For operands
         on the host, which are waited for, it is then what cuBLAS says that it used;
-        0 where it multiplied in FP64 instead.
+        0 where it multiplied some of it in FP64 instead.
     dtype : str
         Of the result; m, n, k of a complex product are those of its matrices.
     """
@@ -115,8 +116,8 @@ class CallInfo:
     checked: bool = False
     recomputed: bool = False
     left_out: int = 0
-    bound: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
-    num_slices: int | None = None
+    bound: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    slicing: Slicing | None = None
     mantissa_bits: int | None = None
     dtype: str = "float64"
 
@@ -139,8 +140,8 @@ class CallInfo:
         checked: bool = False,
         recomputed: bool = False,
         left_out: int = 0,
-        bound: NDArray[np.float64] | None = None,
-        num_slices: int | None = None,
+        bound: NDArray[Any] | None = None,
+        slicing: Slicing | None = None,
         mantissa_bits: int | None = None,
         dtype: str = "float64",
     ) -> None:
@@ -165,10 +166,15 @@ class CallInfo:
             recomputed=recomputed,
             left_out=left_out,
             bound=bound,
-            num_slices=num_slices,
+            slicing=slicing,
             mantissa_bits=mantissa_bits,
             dtype=dtype,
         )
+
+    @property
+    def num_slices(self) -> int | None:
+        """S of scheme "slices"; None for others."""
+        return None if self.slicing is None else self.slicing.num_slices
 
     @property
     def flops(self) -> int:

@@ -115,6 +115,10 @@ def _command(arguments: argparse.Namespace) -> int:
     if options.engine == "cublas":
         # The environment alone can say that, too.
         parser.error("all is about moduli, which cuBLAS has none of; give --engine")
+    if options.scheme != "moduli":
+        parser.error(
+            "all is about moduli, and NP_OZAKI_SCHEME asks for slices; unset it"
+        )
     notes: list[str] = []
     folder = _folder(parser, arguments.output, notes)
     json_path = writable(parser, arguments.json)

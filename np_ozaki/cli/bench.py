@@ -28,7 +28,8 @@ from np_ozaki.config import (
     Precision,
     config,
 )
-from np_ozaki.errors import OzakiError
+from np_ozaki.engines import choice
+from np_ozaki.errors import EngineUnavailableError, OptionError, OzakiError, refusal
 from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
 from np_ozaki.numerics.slicing import MAX_SLICES, Slicing
 
@@ -84,7 +85,6 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--moduli",
         type=_moduli,
-        default=_MODULI,
         metavar="MODULI",
         help="precisions of np_ozaki, with commas between (14,15,auto)",
     )
@@ -98,7 +98,6 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--slices",
         type=_slices,
-        default=(Slicing(),),
         metavar="SLICES",
         help="with scheme slices: S, or S:all for all pairs instead of those with "
         "i + j < S, with commas between (8)",
@@ -267,11 +266,20 @@ def _command(arguments: argparse.Namespace) -> int:
             chart.check(arguments.plot)
         plot_path = writable(parser, arguments.plot, "--plot")
         json_path = writable(parser, arguments.json)
-        slicings = _slicings(arguments)
+        moduli, slicings = _moduli_given(arguments), _slicings(arguments)
         engines = arguments.engines or (default_engine(),)
         # Data of engine cublas lie where those of engine cuda do.
         of_places = dict.fromkeys("cuda" if x == "cublas" else x for x in engines)
-        places += [open_place(engine) for engine in of_places]
+        for engine in of_places:
+            try:
+                places.append(open_place(engine))
+            except EngineUnavailableError:
+                if engine in engines:
+                    raise
+                reason = choice.cuda_unavailable() or "no GPU for it"
+                raise EngineUnavailableError(
+                    refusal("--engines", "cublas", reason, "leave it out")
+                ) from None
     except OzakiError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 2
@@ -281,7 +289,7 @@ def _command(arguments: argparse.Namespace) -> int:
         Contest(
             size,
             places,
-            arguments.moduli if "moduli" in arguments.scheme else (),
+            moduli,
             slicings=slicings,
             engines=engines,
             load=arguments.load,
@@ -321,22 +329,51 @@ def _command(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
+def _moduli_given(arguments: argparse.Namespace) -> tuple[Precision, ...]:
+    """Return the precisions of moduli that take part.
+
+    Raises
+    ------
+    OptionError
+        An option has nobody to be of.
+    """
+    if "moduli" in arguments.scheme:
+        return tuple(arguments.moduli or _MODULI)
+    _refuse_unused(arguments, ("moduli", "syrk"), "moduli")
+    return ()
+
+
 def _slicings(arguments: argparse.Namespace) -> list[Slicing]:
     """Return the slices that take part.
 
     Raises
     ------
     OptionError
-        Bits are out of range.
+        Bits are out of range, or an option has nobody to be of.
     """
-    if "slices" not in arguments.scheme:
-        return []
     changes = {
         "bits_per_slice": arguments.bits_per_slice,
         "accumulate": arguments.accumulate,
     }
+    if "slices" not in arguments.scheme:
+        _refuse_unused(arguments, ("slices", *changes), "slices")
+        return []
     given = {name: value for name, value in changes.items() if value is not None}
-    return [replace(slicing, **given) for slicing in arguments.slices]
+    slicings = arguments.slices or (Slicing(),)
+    return [replace(slicing, **given) for slicing in slicings]
+
+
+def _refuse_unused(
+    arguments: argparse.Namespace, names: Sequence[str], scheme: str
+) -> None:
+    for name in names:
+        value = getattr(arguments, name)
+        if value:
+            option = f"--{name.replace('_', '-')}"
+            limit = f"is of scheme {scheme}"
+            raise OptionError(
+                refusal(option, value, limit, f"add --scheme {scheme} to it")
+            )
 
 
 def _new_report(
@@ -349,7 +386,7 @@ def _new_report(
     report: dict[str, Any] = {
         "command": {
             "sizes": [str(size) for size in sizes],
-            "moduli": list(arguments.moduli),
+            "moduli": list(_moduli_given(arguments)),
             "scheme": list(arguments.scheme),
             "slices": [str(slicing) for slicing in _slicings(arguments)],
             "engines": list(engines),

@@ -13,7 +13,6 @@ from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.functions import error_bound as promised_bound
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
-from np_ozaki.numerics.slicing import chosen_pairs
 from np_ozaki.scope import disabled
 from np_ozaki.stats import CallInfo
 
@@ -51,13 +50,7 @@ class Ours:
     @property
     def symmetric(self) -> bool:
         """Whether each pair of slices has its mirror image; with moduli always."""
-        if not self.scales:
-            return False
-        if self._options.scheme == "moduli":
-            return True
-        slicing = self._options.slicing
-        pairs = set(chosen_pairs(slicing.pairs, slicing.num_slices))
-        return all((j, i) in pairs for i, j in pairs)
+        return self.scales and self._options.symmetric
 
     @property
     def scales(self) -> bool:

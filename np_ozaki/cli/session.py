@@ -21,7 +21,7 @@ except ImportError:  # Windows
 
 import np_ozaki
 from np_ozaki import hooks
-from np_ozaki.config import Options
+from np_ozaki.config import SLICE_OPTIONS, Options
 from np_ozaki.errors import OzakiError, RouteWarning
 from np_ozaki.gemm import min_flops, native_reason
 from np_ozaki.report import stats
@@ -222,7 +222,8 @@ def text(report: dict[str, Any]) -> str:
         for reason, count in sorted(report["fallbacks"].items())
     ]
     options = report["options"]
-    shown = " ".join(f"{name}={options[name]}" for name in _SHOWN)
+    names = _SHOWN + (SLICE_OPTIONS if options["scheme"] == "slices" else ())
+    shown = " ".join(f"{name}={options[name]}" for name in names)
     lines.append(f"  options: {shown}")
     lines += [
         f"  hook {hook['name']}: active, {hook['reason']}"

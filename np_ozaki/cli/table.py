@@ -22,12 +22,13 @@ _COLUMNS = (
 """Titles and widths; negative ones are flush left.  97 columns together."""
 
 _LEGEND = """\
-engine   with the number of moduli that the product took
+engine   with the number of moduli that the product took, if it was by moduli
 max err  largest error of an entry relative to |A||B|, in u = 2^-53; against exact
          integers, over the entries named under the size
 correct  share of entries that are the exact result, correctly rounded
-bound    largest guaranteed error in the same unit: for np_ozaki from scaling exponents
-         and rounding residuals, for native k u |A||B| of any conventional product
+bound    largest guaranteed error in the same unit: for np_ozaki from scaling exponents,
+         rounding residuals and pairs of slices left out, for native k u |A||B| of any
+         conventional product
 holds    every entry keeps to its own bound
 2^s      (2^s A) B has exactly the bits of 2^s (A B), underflow apart; native sums in
          another order once A is no longer B.T

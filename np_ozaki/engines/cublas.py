@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from np_ozaki.config import Options
 from np_ozaki.engines.base import Outcome
-from np_ozaki.engines.cublas_tiles import CublasTiles, choose_cublas_tiles
+from np_ozaki.engines.cublas_tiles import (
+    CublasTiles,
+    choose_cublas_tiles,
+    emulation_bytes,
+)
 from np_ozaki.engines.cuda_lines import Device
 from np_ozaki.engines.parallel import ranges
 from np_ozaki.engines.prepared import drop_prepared
@@ -147,8 +151,8 @@ class CublasProduct:
     outcome : Outcome
         Tiles, workspace; floating-point exceptions for operands on the host.
     mantissa_bits : int
-        That entries kept, or may have kept; 0 where cuBLAS says that it multiplied in
-        FP64 instead.
+        That entries kept, or may have kept; 0 where cuBLAS says that it multiplied
+        some of it in FP64 instead.
     """
 
     outcome: Outcome
@@ -217,8 +221,14 @@ class CublasEngine:
             budget=budget,
         )
         if tiles is None:
+            # One matrix of the smallest tile, and copies of its lines.
+            lines = min(1024, size[1]), min(1024, size[2])
+            least = emulation_bytes(
+                *(1, *lines, size[3], settings.mantissa_bits), dynamic=settings.dynamic
+            )
             raise CublasRefusal(
-                f"workspace_bytes={budget} is too little for the workspace of cuBLAS"
+                f"workspace_bytes={budget} is too little for the workspace of cuBLAS, "
+                f"{least} bytes and copies of operands"
             )
         return tiles
 
@@ -332,7 +342,8 @@ class CublasEngine:
         if bits is not None:
             # A call that needs more than it may keep multiplies in FP64.
             needed = [int(x) for x in device.fetch(bits)]
-            kept = max(x if x <= kept else 0 for x in (0, *needed))
+            in_fp64 = any(x > kept or x == _NOT_EMULATED for x in needed)
+            kept = 0 if in_fp64 else max(needed)
         return CublasProduct(outcome, kept)
 
     def _multiply(

@@ -182,13 +182,10 @@ def new_handle(math_mode: int, settings: Iterable[tuple[str, int]]) -> int:
         It does not have a setting.
     """
     handle = int(cublas.create())
-    try:
+    with _destroyed_after_failure(handle):
         cublas.setMathMode(handle, math_mode)
         for name, value in settings:
             _set(handle, f"cublasSet{name}", value)
-    except BaseException:
-        cublas.destroy(handle)
-        raise
     return handle
 
 
@@ -243,30 +240,33 @@ def _call(name: str, *arguments: int) -> None:
 class CublasLibrary:
     """Products by the emulation, on the current device and stream.
 
-    Each device and each set of settings has handles of its own, and each of them
-    serves one thread at a time.
+    Each device has handles of its own, as many as threads multiply there at a time.
     """
 
     def __init__(self) -> None:
-        self._idle: dict[tuple[int, Settings], list[int]] = {}
+        self._idle: dict[int, list[tuple[int, Settings]]] = {}
 
     @contextlib.contextmanager
     def _handle(self, settings: Settings) -> Iterator[int]:
-        """Lend a handle of the current device."""
-        key = (int(runtime.getDevice()), settings)
+        """Lend a handle of the current device that was told the settings."""
         # Lists of Python are safe to take from, and to give to, in threads.
-        idle = self._idle.setdefault(key, [])
+        idle = self._idle.setdefault(int(runtime.getDevice()), [])
         try:
-            handle = idle.pop()
-        except IndexError:
             try:
+                handle, known = idle.pop()
+            except IndexError:
                 handle = new_handle(EMULATED_MATH, _setters(settings))
-            except (cublas.CUBLASError, EngineUnavailableError) as error:
-                raise CublasRefusal(f"no handle for the emulation: {error}") from error
-        try:
+            else:
+                if known != settings:
+                    with _destroyed_after_failure(handle):
+                        for name, value in _setters(settings):
+                            _set(handle, f"cublasSet{name}", value)
+        except (cublas.CUBLASError, EngineUnavailableError) as error:
+            raise CublasRefusal(f"no handle for the emulation: {error}") from error
+        # What has failed may have left anything behind.
+        with _destroyed_after_failure(handle):
             yield handle
-        finally:
-            idle.append(handle)
+        idle.append((handle, settings))
 
     def gemm(
         self,
@@ -307,6 +307,16 @@ class CublasLibrary:
                 )
 
 
+@contextlib.contextmanager
+def _destroyed_after_failure(handle: int) -> Iterator[None]:
+    """Give a handle back if what is done with it fails."""
+    try:
+        yield
+    except BaseException:
+        destroy_handle(handle)
+        raise
+
+
 def _setters(settings: Settings) -> list[tuple[str, int]]:
     """Return all that a handle is told, so that no variable of cuBLAS's has a say."""
     control = DYNAMIC_MANTISSA if settings.dynamic else FIXED_MANTISSA
@@ -327,8 +337,6 @@ def _told(handle: int, bits: int) -> Iterator[None]:
         return
     name = "cublasSetFixedPointEmulationMantissaBitCountPointer"
     _call(name, handle, bits)
-    try:
-        yield
-    finally:
-        # The handle outlives the address.
-        _call(name, handle, 0)
+    yield
+    # The handle outlives the address; after a failure it does not.
+    _call(name, handle, 0)

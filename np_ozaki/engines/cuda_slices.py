@@ -98,8 +98,7 @@ def planes_of(slicing: Slicing, k: int) -> Planes:
 
 @functools.lru_cache(maxsize=256)
 def _planes_of(slicing: Slicing, k: int, limit: int) -> Planes:
-    # A schedule without pairs has one sum, of nothing.
-    diagonals = slicing.diagonals or (Diagonal(0, ()),)
+    diagonals = slicing.diagonals
     room = _most_pairs(k, slicing.bits_per_slice, limit)
     if room:
         parts = tuple(part for each in diagonals for part in _split(each, room))
@@ -382,13 +381,6 @@ class _Job:
         )
 
 
-def _turned(slicing: Slicing) -> Slicing:
-    """Return the slicing of C^T."""
-    if isinstance(slicing.pairs, str):
-        return slicing
-    return replace(slicing, pairs=tuple((j, i) for i, j in slicing.pairs))
-
-
 class _Side:
     """One operand of a product, from host or device memory to slices, tile by tile."""
 
@@ -502,7 +494,7 @@ def multiply_by_slices(
         # C^T = B^T A^T: results are written along the smaller stride.
         a, b, out = (x.swapaxes(1, 2) for x in (b, a, out))
         low = None if low is None else low.swapaxes(1, 2)
-        slicing, keepers = _turned(slicing), keepers[::-1]
+        slicing, keepers = slicing.turned(), keepers[::-1]
     device, k = stages.device, a.shape[2]
     planes = planes_of(slicing, k)
     job = _Job(a, b, out, low, slicing, planes, keepers)

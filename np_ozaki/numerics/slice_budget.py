@@ -89,7 +89,8 @@ def slice_bits(slicing: Slicing) -> float:
         if (i, j) not in kept
     )
     largest = slicing.largest_integer
-    return math.log2(largest) - math.log2(1.0 + lost / largest)
+    # Never -0.
+    return math.log2(largest) - math.log2(1.0 + lost / largest) + 0.0
 
 
 def slice_error_bound(
@@ -194,6 +195,9 @@ def slices_for_bits(
     >>> slices_for_bits(effective_bits(15, 1024))
     8
     """
+    if math.isnan(bits):
+        limit = "is no number of bits"
+        raise OptionError(refusal("bits", bits, limit, "53 are those of a double"))
     for size in range(1, MAX_SLICES + 1):
         most = slice_bits(Slicing(size, bits_per_slice, pairs))
         if most >= bits:
@@ -435,6 +439,11 @@ def moduli_against_slices(
         name = "target_bits, relative_tolerance"
         raise OptionError(refusal(name, given, limit, remedy))
     if target_bits is not None:
+        if (kappa, peak) != (1.0, 1.0):
+            limit = "is about a tolerance, not about bits"
+            name, value = ("kappa", kappa) if kappa != 1.0 else ("peak", peak)
+            remedy = "leave it out, or pass relative_tolerance"
+            raise OptionError(refusal(name, value, limit, remedy))
         num_moduli = moduli_for_bits(required_bits(target_bits, k))
         num_slices = slices_for_bits(
             target_bits - 1, bits_per_slice=bits_per_slice, pairs=pairs
@@ -462,6 +471,10 @@ def _cost(
     gemms: int,
     sums_bytes: int,
 ) -> Cost:
+    for name, length in zip("mnk", size, strict=True):
+        if length < 0:
+            limit = "a length is 0 or more"
+            raise OptionError(refusal(name, length, limit, "pass a length"))
     m, n, k = size
     planes_bytes = planes * (m * k + k * n)
     once = 8 * (m * k + k * n + m * n)

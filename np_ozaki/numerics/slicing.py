@@ -8,11 +8,14 @@ most significant.  A product is the sum of the products of chosen pairs of slice
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from numbers import Integral
+from operator import index
+from typing import Any, Literal, NamedTuple, cast, get_args
 
-from np_ozaki.errors import OptionError, refusal
+from np_ozaki.errors import OperandTypeError, OptionError, refusal
 
 __all__ = [
     "DEFAULT_BITS_PER_SLICE",
@@ -26,6 +29,7 @@ __all__ = [
     "PairSchedule",
     "Pairs",
     "Slicing",
+    "as_schedule",
     "chosen_pairs",
 ]
 
@@ -84,7 +88,7 @@ def chosen_pairs(pairs: PairSchedule, num_slices: int) -> Pairs:
         Slice i of A by slice j of B, sorted.
     """
     if not isinstance(pairs, str):
-        return tuple(sorted(pairs))
+        return pairs
     everything = range(num_slices)
     return tuple(
         (i, j)
@@ -117,12 +121,14 @@ class Slicing:
     accumulate: Accumulate = "exact"
 
     def __post_init__(self) -> None:
-        """Refuse pairs that name no slice, or one twice.
+        """Check every field; pairs become a sorted tuple.
 
         Raises
         ------
         OptionError
-            Names the pair.
+            A value is out of range, or a pair names no slice, or is named twice.
+        OperandTypeError
+            A value is of the wrong type.
         """
         _check_range("num_slices", self.num_slices, 1, MAX_SLICES)
         _check_range(
@@ -131,19 +137,18 @@ class Slicing:
             MIN_BITS_PER_SLICE,
             MAX_BITS_PER_SLICE,
         )
-        if isinstance(self.pairs, str):
-            return
-        seen = set()
-        for pair in self.pairs:
+        if self.accumulate not in get_args(Accumulate):
+            limit = "must be one of exact, float64"
+            raise OptionError(
+                refusal("accumulate", self.accumulate, limit, "choose one")
+            )
+        pairs = as_schedule(self.pairs)
+        object.__setattr__(self, "pairs", pairs)
+        for pair in () if isinstance(pairs, str) else pairs:
             if not all(0 <= i < self.num_slices for i in pair):
                 limit = f"slices are numbered 0 to {self.num_slices - 1}"
                 remedy = "drop the pair or raise num_slices"
-            elif pair in seen:
-                limit, remedy = "each pair counts once", "name it once"
-            else:
-                seen.add(pair)
-                continue
-            raise OptionError(refusal("pairs", pair, limit, remedy))
+                raise OptionError(refusal("pairs", pair, limit, remedy))
 
     def __str__(self) -> str:
         """Return a short name, such as "8 slices" or "7 slices of 7, all, float64"."""
@@ -160,6 +165,17 @@ class Slicing:
     def diagonals(self) -> tuple[Diagonal, ...]:
         """Pairs of equal weight, the least weight first."""
         return _diagonals(self.pairs, self.num_slices)
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether each pair (i, j) has its mirror image (j, i): C^T is B^T A^T then."""
+        return self.turned().pairs == self.pairs
+
+    def turned(self) -> Slicing:
+        """Return the slicing of C^T = B^T A^T, whose left operand is B."""
+        if isinstance(self.pairs, str):
+            return self
+        return replace(self, pairs=tuple((j, i) for i, j in self.pairs))
 
     @property
     def num_products(self) -> int:
@@ -186,10 +202,54 @@ class Slicing:
         return ((2 * self.largest_integer + 1) << (-spare - 1)) - 1
 
 
-def _check_range(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
+def _check_range(name: str, value: object, least: int, most: int) -> None:
+    remedy = "the default is 8"
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        limit = f"must be an int, not {type(value).__name__}"
+        raise OperandTypeError(refusal(name, value, limit, remedy))
+    if not least <= int(value) <= most:
         limit = f"must be {least} to {most}"
-        raise OptionError(refusal(name, value, limit, "the default is 8"))
+        raise OptionError(refusal(name, value, limit, remedy))
+
+
+def as_schedule(pairs: object) -> PairSchedule:
+    """Return pairs of slices as a schedule that can be hashed, or refuse them.
+
+    Parameters
+    ----------
+    pairs : "all", "triangular" or iterable of (i, j)
+        Of ints.
+
+    Returns
+    -------
+    "all", "triangular" or tuple of (i, j)
+        Sorted.
+
+    Raises
+    ------
+    OptionError
+        It is the name of no schedule, there are no pairs, or one twice.
+    OperandTypeError
+        They are no pairs of ints.
+    """
+    remedy = 'pass "triangular", "all" or pairs of slices such as [(0, 0), (0, 1)]'
+    if isinstance(pairs, str):
+        if pairs not in {"all", "triangular"}:
+            limit = "is the name of no schedule"
+            raise OptionError(refusal("pairs", pairs, limit, remedy))
+        return cast(PairSchedule, pairs)
+    try:
+        found = sorted((index(i), index(j)) for i, j in cast(Any, pairs))
+    except (TypeError, ValueError):
+        limit = "must be pairs of ints"
+        raise OperandTypeError(refusal("pairs", pairs, limit, remedy)) from None
+    if not found:
+        raise OptionError(refusal("pairs", pairs, "must name a pair", remedy))
+    for pair, following in itertools.pairwise(found):
+        if pair == following:
+            limit = "each pair counts once"
+            raise OptionError(refusal("pairs", pair, limit, "name it once"))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=256)

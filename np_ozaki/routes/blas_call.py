@@ -42,6 +42,17 @@ class RoutedCall:
         """Whether scaling looks at whole operands: blocks would have other bits."""
         return self._options.scaling == "accurate"
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether A B^T is the transpose of B A^T, bit for bit."""
+        return self._options.symmetric
+
+    def turned(self) -> RoutedCall:
+        """Return what multiplies transposes in exchanged order, counted here."""
+        other = RoutedCall(self._route, self._options.turned())
+        other._parts = self._parts
+        return other
+
     def multiply(self, a: Array, b: Array, out: Array) -> None:
         """Write the product of two matrices.
 

@@ -280,7 +280,8 @@ def handle_dsyr2k(
 
     Notes
     -----
-    One product of the engine gives both terms: the other is its transpose, bit for bit.
+    One product of the engine gives both terms: the other is its transpose, bit for bit,
+    unless pairs of slices lack their mirror images.
     """
     routine = routed_call("dsyr2k", n, n, k, alpha)
     # f2py does not compare b with a; a shorter b is for BLAS to refuse.
@@ -291,8 +292,12 @@ def handle_dsyr2k(
     b = operand(b_pointer, n, k, ldb, trans)
     once = np.empty((n, n))
     routine.multiply(a, b.T, once)
+    other = once.T
+    if not routine.symmetric:
+        other = np.empty((n, n))
+        routine.multiply(b, a.T, other)
     with np.errstate(all="ignore"):
-        accumulate_triangle(once + once.T, alpha, beta, c, uplo == "L")
+        accumulate_triangle(once + other, alpha, beta, c, uplo == "L")
     return routine.count(n, n, k, 2 * n * (n + 1) * k)
 
 
@@ -351,14 +356,16 @@ def handle_triangular(
         transposed=trans != "N",
     )
     unit, work = diag == "U", m * n * order
+    # B A is (A^T B^T)^T.
+    multiply = (routine if side == "L" else routine.turned()).multiply
     if route == "dtrmm":
         if not np.isfinite(b).all():
             reason = "NaN or Inf beside the zeros of a triangle"
             context.record(CallInfo(route, "native", 1, m, n, order, fallback=reason))
             return None
-        times_lower(triangle, x, alpha, unit, routine.multiply)
+        times_lower(triangle, x, alpha, unit, multiply)
     else:
         with np.errstate(all="ignore"):
             b *= alpha
-        solve_lower(triangle, x, unit, routine.multiply)
+        solve_lower(triangle, x, unit, multiply)
     return routine.count(m, n, order, work)

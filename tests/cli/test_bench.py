@@ -672,6 +672,10 @@ def test_slices_alone(here):
         (("--slices", "8:some"), "must be 1 to 16"),
         (("--scheme", "fast"), "must be one of moduli, slices"),
         (("--scheme", "slices", "--bits-per-slice", "9"), "must be 2 to 8"),
+        (("--slices", "4"), "is of scheme slices"),
+        (("--accumulate", "float64"), "is of scheme slices"),
+        (("--scheme", "slices", "--moduli", "12"), "is of scheme moduli"),
+        (("--scheme", "slices", "--syrk"), "is of scheme moduli"),
     ],
 )
 def test_refused_slices(here, capsys, arguments, text):

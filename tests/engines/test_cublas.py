@@ -438,3 +438,14 @@ def test_options_that_contradict(options, match):
 def test_reports_are_plain(available):
     np_ozaki.matmul(A, B, engine="cublas")
     json.dumps(np_ozaki.stats().as_dict())
+
+
+def test_what_goes_native_after_all_says_so(monkeypatch):
+    monkeypatch.setattr(choice, "cublas_unavailable", lambda: "no GPU here")
+    wide = [[1.0, 1e-300], [1e-300, 1.0]], [[1e-300], [1.0]]
+    np_ozaki.reset_stats()
+    _, call = np_ozaki.matmul(*wide, engine="cublas", return_info=True)
+    assert call.engine == "native"
+    text = str(np_ozaki.stats())
+    assert "native because range too wide to certify; engine=" in text
+    assert "own engine because" not in text

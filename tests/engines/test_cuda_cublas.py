@@ -178,10 +178,24 @@ def test_handles_are_lent_to_one_at_a_time(load):
     assert len(library.handles) == 1
     with engine._handle(FIXED) as first, engine._handle(FIXED) as second:
         assert first != second
+    # Other settings are told to a handle that there is.
     product(engine, DYNAMIC)
-    assert len(cublas.modes) == 3
-    other = library.handles[3].set
-    assert other == {"strategy": 1, "control": 0, "bits": 79, "special": 0}
+    assert len(cublas.modes) == 2
+    told = [handle.set for handle in library.handles.values()]
+    assert {"strategy": 1, "control": 0, "bits": 79, "special": 0} in told
+    product(engine)
+    told = [handle.set for handle in library.handles.values()]
+    assert told == 2 * [{"strategy": 2, "control": 1, "bits": 55, "special": 3}]
+
+
+def test_a_handle_is_given_up_after_a_failure(load):
+    cublas, library = Cublas(), Library()
+    engine = load(cublas, library).CublasLibrary()
+    with pytest.raises(KeyError), engine._handle(FIXED):
+        raise KeyError
+    assert not any(engine._idle.values())
+    product(engine)
+    assert len(cublas.modes) == 2
 
 
 def test_bits_go_where_they_are_wanted_once(load):

@@ -22,7 +22,7 @@ def test_matmul_tells_what_it_did():
     c, info = np_ozaki.matmul(A, B, scheme="slices", return_info=True, engine="cpu")
     assert_same_bits(c, expected(A, B))
     assert (info.engine, info.num_slices, info.num_moduli) == ("cpu", 8, None)
-    assert info.fallback is None
+    assert (info.fallback, info.scaling, info.slicing) == (None, None, Slicing())
     assert np_ozaki.last_call() == info
     _, info = np_ozaki.matmul(A, B, return_info=True, engine="cpu")
     assert info.num_slices is None
@@ -81,8 +81,42 @@ def test_structured_routines(name):
     with np_ozaki.enabled(engine="cpu", min_flops=0, scheme="slices"):
         got = getattr(blas, name)(*args)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
-    if name in {"dsyrk", "dsymm"}:
-        assert not np.array_equal(got, want) or name == "dsyrk"
+
+
+ONE_SIDED = [(0, 0), (0, 1), (2, 0), (1, 3)]
+FEW = {"scheme": "slices", "engine": "cpu", "num_slices": 5, "pairs": ONE_SIDED}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("trans", [0, 1])
+def test_pairs_belong_to_left_and_right(side, trans):
+    x, y = rng.standard_normal((2, 6, 6))
+    triangle = np.triu(x).T if trans else np.triu(x)
+    operands = (y, triangle) if side else (triangle, y)
+    want = np_ozaki.matmul(*operands, **FEW)
+    with np_ozaki.enabled(min_flops=0, **FEW):
+        got = blas.dtrmm(1.0, x, y, side=side, trans_a=trans)
+    assert_same_bits(np.ascontiguousarray(got), want)
+
+
+def test_both_products_of_dsyr2k():
+    x, y = rng.standard_normal((2, 6, 7))
+    want = np_ozaki.matmul(x, y.T, **FEW) + np_ozaki.matmul(y, x.T, **FEW)
+    with np_ozaki.enabled(min_flops=0, **FEW) as scope:
+        got = blas.dsyr2k(1.0, x, y)
+    assert_same_bits(np.triu(got), np.triu(want))
+    assert scope.stats().routes["dsyr2k"].calls == {"cpu": 1}
+
+
+def test_solutions_on_the_right():
+    x = rng.standard_normal((600, 600)) / 600 + np.eye(600)
+    y = rng.standard_normal((20, 600))
+    with np_ozaki.enabled(min_flops=0, **FEW):
+        right = blas.dtrsm(1.0, x, y, side=1)
+    turned = FEW | {"pairs": [(j, i) for i, j in ONE_SIDED]}
+    with np_ozaki.enabled(min_flops=0, **turned):
+        left = blas.dtrsm(1.0, x, y.T, trans_a=1)
+    assert_same_bits(np.ascontiguousarray(right), np.ascontiguousarray(left.T))
 
 
 def test_a_product_may_leave_the_scheme_of_its_scope():
@@ -187,6 +221,31 @@ def test_variables():
     for name, value in (("PAIRS", "0,1"), ("NUM_SLICES", "x"), ("SCHEME", "fast")):
         with pytest.raises(np_ozaki.OptionError, match=f"NP_OZAKI_{name}"):
             read_config({f"NP_OZAKI_{name}": value})
+
+
+def test_pairs_are_looked_at_once_and_each_time():
+    def pairs(*values):
+        return (pair for pair in values)
+
+    for _ in range(2):
+        with pytest.raises(np_ozaki.OperandTypeError):
+            np_ozaki.matmul(A, B, scheme="slices", pairs=pairs((0, "x"), (0, 0)))
+    _, info = np_ozaki.matmul(
+        A, B, scheme="slices", pairs=pairs((0, 1), (0, 0)), return_info=True
+    )
+    assert info.slicing.pairs == ((0, 0), (0, 1))
+    np_ozaki.matmul(A, B, scheme="slices", pairs=((0, 0),))
+    with pytest.raises(np_ozaki.OperandTypeError):
+        np_ozaki.matmul(A, B, scheme="slices", pairs=((0.0, 0.0),))
+
+
+def test_plan_refuses_what_matmul_does():
+    options = {"scheme": "slices", "accumulate": "float64", "output": "dd"}
+    with pytest.raises(np_ozaki.OptionError, match="exact sums"):
+        np_ozaki.plan(5, 4, 7, **options)
+    text = str(np_ozaki.plan(5, 4, 7, batch=3, scheme="slices"))
+    assert text.count("for each matrix") == 2
+    assert "INT8" not in str(np_ozaki.plan(5, 4, 0, scheme="slices", engine="cpu"))
 
 
 def test_options_can_be_hashed():

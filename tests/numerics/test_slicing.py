@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from np_ozaki.errors import OptionError
+from np_ozaki.errors import OperandTypeError, OptionError
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.slice_reference import (
     matmul_by_slices,
@@ -120,6 +120,33 @@ def test_refusals(options, text):
     with pytest.raises(OptionError, match=r"pairs|slice") as error:
         Slicing(**options)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"accumulate": "int32"}, OptionError),
+        ({"pairs": "some"}, OptionError),
+        ({"pairs": ()}, OptionError),
+        ({"num_slices": 3.0}, OperandTypeError),
+        ({"num_slices": "3"}, OperandTypeError),
+        ({"bits_per_slice": True}, OperandTypeError),
+        ({"pairs": ((0, 1, 2),)}, OperandTypeError),
+        ({"pairs": 3}, OperandTypeError),
+    ],
+)
+def test_more_refusals(options, error):
+    with pytest.raises(error):
+        Slicing(**options)
+
+
+def test_mirror_images():
+    assert Slicing().symmetric
+    assert Slicing(pairs=[(0, 1), (1, 0)]).symmetric
+    one_sided = Slicing(pairs=[(0, 1), (0, 0)])
+    assert not one_sided.symmetric
+    assert one_sided.turned() == Slicing(pairs=[(0, 0), (1, 0)])
+    assert one_sided.turned().turned() == one_sided
 
 
 def test_names():
