@@ -148,7 +148,7 @@ def matmul(
         range is wide; beyond 49 it goes native.  A float from 2^-52 to below 1 is a
         tolerance instead, |C - AB| <= precision |A||B|.  "exact" is the correctly
         rounded product.  An int is the number of moduli, 2 to 49.  Complex products
-        have 22 moduli, of their own, and begin with 16.
+        have 22 moduli of their own, begin with 16, and have the real ones beyond 22.
     scaling : {"norm", "accurate", "legacy"}, default "norm"
         Rule of the scaling exponents.  "accurate" spends one more product on up to
         one bit; "legacy" is the first published fast mode, which depends on the scale

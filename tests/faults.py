@@ -1202,8 +1202,8 @@ FAULTS = {
     ),
     "complex: legacy modulo the real P": (
         "engines/residue_system.py",
-        "moduli, shift = moduli_of(family)[:num_moduli], 0",
-        'moduli, shift = moduli_of("real")[:num_moduli], 0',
+        "moduli, shift = moduli_of(num_moduli, family), 0",
+        "moduli, shift = moduli_of(num_moduli), 0",
     ),
     "complex: wraps at the real P": (
         "engines/cpu_reconstruct.py",

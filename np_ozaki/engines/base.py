@@ -31,7 +31,7 @@ class Scheme:
     Attributes
     ----------
     num_moduli : int
-        N of the contract, 2 to 49, complex 2 to 22.
+        N of the contract, 2 to 49.
     scaling : str
         "norm", "accurate" or "legacy".
     shift : int

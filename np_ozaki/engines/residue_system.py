@@ -199,7 +199,7 @@ def residue_system(
     bound = product_bound(num_moduli, family)
     norm_bits = bound.bit_length() // 2 + 1
     if wraps:
-        moduli, shift = moduli_of(family)[:num_moduli], 0
+        moduli, shift = moduli_of(num_moduli, family), 0
     else:
         moduli, shift = _head(bound, 1 << k_class)
     # A norm-scaled entry is below sqrt(M); the accurate rule may add 7 bits to it

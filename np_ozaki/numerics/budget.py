@@ -29,11 +29,11 @@ import math
 
 from np_ozaki.errors import OptionError, refusal
 from np_ozaki.numerics.moduli import (
+    MAX_MODULI,
     MIN_MODULI,
     Family,
     check_num_moduli,
     log2_modulus_product,
-    max_moduli,
     product_bound,
     scaling_bits,
 )
@@ -111,25 +111,24 @@ def moduli_for_bits(bits: float, family: Family = "real") -> int:
     Parameters
     ----------
     bits : float
-        Bits of P, at most 341.9 (49 moduli), complex 152.0 (22).
+        Bits of P, at most 341.9 (49 moduli).
     family : {"real", "complex"}, optional
         Whose moduli.
 
     Returns
     -------
     int
-        N, 2 to 49, complex 2 to 22.
+        N, 2 to 49.
 
     Raises
     ------
     OptionError
-        If all moduli are not enough.
+        If 49 moduli are not enough.
     """
-    most = max_moduli(family)
-    for num_moduli in range(MIN_MODULI, most + 1):
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
         if log2_modulus_product(num_moduli, family) >= bits:
             return num_moduli
-    limit = f"{most} moduli hold {log2_modulus_product(most, family):.1f} bits"
+    limit = f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.1f} bits"
     raise OptionError(refusal("bits", bits, limit, "ask for fewer bits"))
 
 
@@ -139,7 +138,7 @@ def effective_bits(num_moduli: int, k: int, family: Family = "real") -> float:
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49, complex 2 to 22.
+        N, 2 to 49.
     k : int
         Inner dimension; twice that of a complex product.
     family : {"real", "complex"}, optional
@@ -179,7 +178,7 @@ def relative_error_bound(
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49, complex 2 to 22.
+        N, 2 to 49.
     k : int
         Inner dimension; twice that of a complex product.
     family : {"real", "complex"}, optional
@@ -212,7 +211,7 @@ def relative_error_bound(
     value.  It holds for scaling "norm" (arXiv 2606.29129; error analysis as in arXiv
     2602.02549).
     """
-    check_num_moduli(num_moduli, family)
+    check_num_moduli(num_moduli)
     check_inner(k)
     check_kappa(kappa)
     growth = math.sqrt(k)
@@ -258,7 +257,7 @@ def moduli_for_target(
     Raises
     ------
     OptionError
-        If an argument is out of range, or all moduli are not enough.
+        If an argument is out of range, or 49 moduli are not enough.
 
     Examples
     --------
@@ -268,14 +267,13 @@ def moduli_for_target(
     13
     """
     check_tolerance(relative_tolerance)
-    most = max_moduli(family)
-    for num_moduli in range(MIN_MODULI, most + 1):
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
         bound = relative_error_bound(
             num_moduli, k, family, kappa=kappa, statistical=statistical
         )
         if bound <= relative_tolerance:
             return num_moduli
-    limit = f"{most} moduli guarantee {bound:.2g} for k={k}, kappa={kappa:.2g}"
+    limit = f"{MAX_MODULI} moduli guarantee {bound:.2g} for k={k}, kappa={kappa:.2g}"
     raise OptionError(
         refusal("relative_tolerance", relative_tolerance, limit, "ask for less")
     )
@@ -315,7 +313,7 @@ def required_moduli_exact(
     Raises
     ------
     OptionError
-        If `k` is negative, or all moduli are not enough.
+        If `k` is negative, or 49 moduli are not enough.
 
     Notes
     -----
@@ -334,8 +332,7 @@ def required_moduli_exact(
     15
     """
     check_inner(k)
-    most = max_moduli(family)
-    for num_moduli in range(MIN_MODULI, most + 1):
+    for num_moduli in range(MIN_MODULI, MAX_MODULI + 1):
         bound = product_bound(num_moduli, family)
         excess = math.log2(_norm_excess(bound, k))
         # 2**-30 stands above the rounding errors of the logarithms.
@@ -343,7 +340,7 @@ def required_moduli_exact(
         a_spare, b_spare = math.floor(spare - a_bits), math.floor(spare - b_bits)
         if (a_spare + b_spare if asymmetric else min(a_spare, b_spare)) >= 0:
             return num_moduli
-    limit = f"{most} moduli hold {2.0 * spare:.1f} bits of both together"
+    limit = f"{MAX_MODULI} moduli hold {2.0 * spare:.1f} bits of both together"
     raise OptionError(
         refusal("a_bits, b_bits", (a_bits, b_bits), limit, "accept a tolerance")
     )
@@ -360,7 +357,7 @@ def least_exponent(num_moduli: int, k: int, family: Family = "real") -> int:
     Parameters
     ----------
     num_moduli : int
-        N, 2 to 49, complex 2 to 22.
+        N, 2 to 49.
     k : int
         Inner dimension; twice that of a complex product.
     family : {"real", "complex"}, optional

@@ -93,7 +93,7 @@ def complex_exponents(
     b : matrix of complex, shape (k, n)
         Right operand.
     num_moduli : int
-        N, 2 to 22.
+        N, 2 to 49; from 23 on with the moduli of real products.
     scaling : {"norm", "accurate", "legacy"}, optional
         As for real products, over both parts of a row or column.
 
@@ -111,7 +111,7 @@ def complex_exponents(
     ShapeError
         If the operands do not fit each other.
     """
-    check_num_moduli(num_moduli, "complex")
+    check_num_moduli(num_moduli)
     check_scaling(scaling)
     a_parts, b_parts = _operands(a, b)
     return _exponents(_finite(a_parts), _finite(b_parts), num_moduli, scaling)
@@ -160,9 +160,7 @@ def _sum(left: _Planes, right: _Planes, sign: int) -> _Planes:
             [balanced_residue(x + sign * y, p) for x, y in zip(*rows, strict=True)]
             for rows in zip(*planes, strict=True)
         ]
-        for p, *planes in zip(
-            moduli_of("complex")[: len(left)], left, right, strict=True
-        )
+        for p, *planes in zip(moduli_of(len(left), "complex"), left, right, strict=True)
     ]
 
 
@@ -178,7 +176,7 @@ def complex_matmul(
     b : matrix of complex, shape (k, n)
         Right operand.
     num_moduli : int
-        N, 2 to 22.
+        N, 2 to 49; from 23 on with the moduli of real products.
     scaling : {"norm", "accurate", "legacy"}, optional
         See `complex_exponents`.
 
@@ -199,7 +197,7 @@ def complex_matmul(
     A part of an entry is a sum of 2k real products, and NaN or infinite by the rule of
     real ones: see `reference.matmul`.
     """
-    check_num_moduli(num_moduli, "complex")
+    check_num_moduli(num_moduli)
     check_scaling(scaling)
     a_parts, b_parts = _operands(a, b)
     a_finite, b_finite = _finite(a_parts), _finite(b_parts)

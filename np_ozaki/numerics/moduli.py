@@ -10,7 +10,7 @@ The table of complex products is the same descent, run to its end, among the odd
 numbers in which -1 is a square.  With s s = -1 modulo p, complex integers modulo p are
 pairs of plain ones, x + i y -> (x + s y, x - s y), and a complex product is one plain
 product of each: two INT8 products.  2 must have an inverse for the way back, hence no
-even modulus.
+even modulus.  The descent ends after 22; products that take more have the real table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ __all__ = [
     "coprime_descent",
     "crt_weights",
     "log2_modulus_product",
-    "max_moduli",
     "moduli_of",
     "modulus_product",
     "product_bound",
@@ -101,65 +100,55 @@ COMPLEX_MODULI: tuple[int, ...] = tuple(
 """Moduli of complex products, descending, all that there are."""
 
 
-def moduli_of(family: Family) -> tuple[int, ...]:
-    """Return the table of a family.
-
-    Parameters
-    ----------
-    family : {"real", "complex"}
-        Of products.
-
-    Returns
-    -------
-    tuple of int
-        Moduli, descending.
-    """
-    return COMPLEX_MODULI if family == "complex" else MODULI
-
-
-def max_moduli(family: Family) -> int:
-    """Return the most moduli that a product of a family can take.
-
-    Parameters
-    ----------
-    family : {"real", "complex"}
-        Of products.
-
-    Returns
-    -------
-    int
-        49 or 22.
-    """
-    return len(moduli_of(family))
-
-
-def check_num_moduli(num_moduli: int, family: Family = "real") -> None:
-    """Raise `OptionError` unless `num_moduli` lies in 2..49, complex 2..22.
+def check_num_moduli(num_moduli: int) -> None:
+    """Raise `OptionError` unless `num_moduli` lies in 2..49.
 
     Parameters
     ----------
     num_moduli : int
         N of the contract.
-    family : {"real", "complex"}, optional
-        Whose moduli.
 
     Raises
     ------
     OptionError
-        Below `MIN_MODULI` or above `max_moduli`.
+        Outside `MIN_MODULI`..`MAX_MODULI`.
     """
-    most = max_moduli(family)
-    if not MIN_MODULI <= num_moduli <= most:
-        usual = 16 if family == "complex" else 15
-        of = " for complex products" if family == "complex" else ""
+    if not MIN_MODULI <= num_moduli <= MAX_MODULI:
         raise OptionError(
             refusal(
                 "num_moduli",
                 num_moduli,
-                f"the table holds {MIN_MODULI} to {most} moduli{of}",
-                f"{usual} moduli give FP64 accuracy on ordinary data",
+                f"the table holds {MIN_MODULI} to {MAX_MODULI} moduli",
+                "15 moduli give FP64 accuracy on ordinary data",
             )
         )
+
+
+def moduli_of(num_moduli: int, family: Family = "real") -> tuple[int, ...]:
+    """Return the moduli of a product.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N of the contract, 2 to 49.
+    family : {"real", "complex"}, optional
+        Of products.
+
+    Returns
+    -------
+    tuple of int
+        The first N of the family's table.  A complex product that takes more than
+        `COMPLEX_MODULI` holds has those of a real one.
+
+    Raises
+    ------
+    OptionError
+        If `num_moduli` is out of range.
+    """
+    check_num_moduli(num_moduli)
+    if family == "complex" and num_moduli <= len(COMPLEX_MODULI):
+        return COMPLEX_MODULI[:num_moduli]
+    return MODULI[:num_moduli]
 
 
 @functools.cache
@@ -169,7 +158,7 @@ def modulus_product(num_moduli: int, family: Family = "real") -> int:
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49, complex 2 to 22.
+        N of the contract, 2 to 49.
     family : {"real", "complex"}, optional
         Whose moduli.
 
@@ -183,8 +172,7 @@ def modulus_product(num_moduli: int, family: Family = "real") -> int:
     OptionError
         If `num_moduli` is out of range.
     """
-    check_num_moduli(num_moduli, family)
-    return math.prod(moduli_of(family)[:num_moduli])
+    return math.prod(moduli_of(num_moduli, family))
 
 
 def product_bound(num_moduli: int, family: Family = "real") -> int:
@@ -193,7 +181,7 @@ def product_bound(num_moduli: int, family: Family = "real") -> int:
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49, complex 2 to 22.
+        N of the contract, 2 to 49.
     family : {"real", "complex"}, optional
         Whose moduli.
 
@@ -211,7 +199,7 @@ def log2_modulus_product(num_moduli: int, family: Family = "real") -> float:
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49, complex 2 to 22.
+        N of the contract, 2 to 49.
     family : {"real", "complex"}, optional
         Whose moduli.
 
@@ -229,7 +217,7 @@ def scaling_bits(num_moduli: int, family: Family = "real") -> float:
     Parameters
     ----------
     num_moduli : int
-        N of the contract, 2 to 49, complex 2 to 22.
+        N of the contract, 2 to 49.
     family : {"real", "complex"}, optional
         Whose moduli.
 

@@ -434,7 +434,7 @@ def residues(
     vectors : list of list of int
         ``A'`` or ``B'``, K-major.
     num_moduli : int
-        N, 2 to 49, complex 2 to 22.
+        N, 2 to 49.
     family : {"real", "complex"}, optional
         Whose moduli.
 
@@ -449,10 +449,9 @@ def residues(
     OptionError
         If `num_moduli` is out of range.
     """
-    check_num_moduli(num_moduli, family)
     return [
         [[balanced_residue(x, p) for x in vector] for vector in vectors]
-        for p in moduli_of(family)[:num_moduli]
+        for p in moduli_of(num_moduli, family)
     ]
 
 
@@ -478,7 +477,7 @@ def residue_gemm(
     return [
         [[balanced_residue(dot(x, y), p) for y in b_plane] for x in a_plane]
         for p, a_plane, b_plane in zip(
-            moduli_of(family)[: len(a_residues)], a_residues, b_residues, strict=True
+            moduli_of(len(a_residues), family), a_residues, b_residues, strict=True
         )
     ]
 
@@ -516,7 +515,7 @@ def reconstruct(
     """
     num_moduli = len(c_residues)
     product = modulus_product(num_moduli, family)
-    weights = crt_weights(moduli_of(family)[:num_moduli])
+    weights = crt_weights(moduli_of(num_moduli, family))
     result = []
     for i, row_exponent in enumerate(mu):
         row = []

@@ -50,10 +50,10 @@ Integers = NDArray[np.int64]
 _T = TypeVar("_T")
 
 TOO_WIDE = "range too wide to certify"
-"""Reason of a product that all moduli cannot certify."""
+"""Reason of a product that 49 moduli cannot certify."""
 
 _LEAST_SPREAD = 4
-"""Bits that rebalancing must move to be tried where all moduli are too few."""
+"""Bits that rebalancing must move to be tried where 49 moduli are too few."""
 
 _LEAST_SAVED = 4
 """Moduli that rebalancing must promise to save: its search and the second look at its
@@ -363,7 +363,7 @@ def multiply(
     Raises
     ------
     PrecisionError
-        ``precision="exact"`` takes more bits than all moduli hold.
+        ``precision="exact"`` takes more bits than 49 moduli hold.
     CheckError
         ``check`` is set and entries do not keep to their checksums.
     WorkspaceError
@@ -374,7 +374,7 @@ def multiply(
     "auto" and tolerances decide for each matrix of a batch by itself: enough moduli for
     ordinary data, or fewer where entries have few bits, and a certificate.  Where that
     fails, the inner index is rebalanced if that pays, then come as many moduli as the
-    certificate asks for; where all are not enough, native arithmetic, or the correctly
+    certificate asks for; where 49 are not enough, native arithmetic, or the correctly
     rounded product by Python integers where native arithmetic does not keep the
     promise or ``reproducible=True`` forbids it.
     """
@@ -446,7 +446,7 @@ def _certified(work: _Work) -> None:
 
 
 def _climb(work: _Work, index: list[int], target: Target) -> None:
-    """Try more moduli until all are certified or there are none left.
+    """Try more moduli until all are certified or 49 are not enough.
 
     Each matrix takes its own steps, whoever shares the batch.
     """
@@ -562,7 +562,7 @@ def _exact(work: _Work) -> None:
             family=family,
         )
         if None in found or not balanced.spread.all():
-            raise too_long(engine, a, b, len(hard), family)
+            raise too_long(engine, a, b, len(hard))
         part = _part(work, balanced, hard, np.zeros(len(hard), dtype=np.int64))
         for scheme, index in _groups([s for s in found if s]):
             part.run(scheme, index, None)

@@ -26,10 +26,11 @@ from np_ozaki.numerics.budget import (
     moduli_for_target,
 )
 from np_ozaki.numerics.moduli import (
+    COMPLEX_MODULI,
+    MAX_MODULI,
     MIN_MODULI,
     Family,
     log2_modulus_product,
-    max_moduli,
     product_bound,
     scaling_bits,
 )
@@ -139,11 +140,7 @@ def goal(
 @functools.lru_cache(maxsize=256)
 def _enough(target: int, k: int, family: Family) -> int:
     """Return the moduli that ordinary data take for theta = 2^target."""
-    try:
-        return moduli_for_target(2.0**target, k, family, kappa=_TYPICAL_KAPPA)
-    except OptionError:
-        # A certificate knows more of the data; where it fails, others multiply.
-        return max_moduli(family)
+    return moduli_for_target(2.0**target, k, family, kappa=_TYPICAL_KAPPA)
 
 
 def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
@@ -183,8 +180,8 @@ def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
 
 
 def _check_complex(num_moduli: int) -> None:
-    """Refuse a number of moduli that real products only can take."""
-    most = max_moduli("complex")
+    """Refuse a number of moduli that is not of the complex table."""
+    most = len(COMPLEX_MODULI)
     if num_moduli > most:
         limit = f"a complex product takes {MIN_MODULI} to {most} moduli"
         remedy = f"{COMPLEX_AUTO_MODULI} give FP64 accuracy on ordinary data"
@@ -345,7 +342,7 @@ def _most_bits(e: Integers, units: Integers) -> Integers:
 
 
 def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
-    """Return a scheme with so many bits more, or None beyond all moduli.
+    """Return a scheme with so many bits more, or None beyond 49 moduli.
 
     Parameters
     ----------
@@ -362,7 +359,7 @@ def more_moduli(scheme: Scheme, missing: int, k: int) -> Scheme | None:
         The least number of moduli.  The operand that lends bits stays exact.
     """
     used, family = scheme.num_moduli, scheme.family
-    for more in range(used + 1, max_moduli(family) + 1):
+    for more in range(used + 1, MAX_MODULI + 1):
         gained = scaling_bits(more, family) - scaling_bits(used, family)
         lent = 0
         if scheme.shift:
@@ -380,7 +377,7 @@ def exact_schemes(
     b: Array,
     batch: int,
     keepers: tuple[Keeper, Keeper],
-    most: int | None = None,
+    most: int = MAX_MODULI,
     family: Family = "real",
 ) -> list[Scheme | None]:
     """Return the least scheme that rounds no entry, for each matrix.
@@ -398,7 +395,7 @@ def exact_schemes(
     keepers : tuple of Keeper
         Of A and of B: what was seen of their entries before.
     most : int, optional
-        Moduli to try at most, all by default.
+        Moduli to try at most.
     family : {"real", "complex"}, optional
         Whose moduli.
 
@@ -410,7 +407,7 @@ def exact_schemes(
     bits, units = _bits(engine, a, b, batch, keepers)
     result: list[Scheme | None] = [None] * batch
     open_ = set(range(batch))
-    for n in range(MIN_MODULI, (most or max_moduli(family)) + 1):
+    for n in range(MIN_MODULI, most + 1):
         # mu + e is at most half the bits of M: with less no row can be exact.
         widest = (product_bound(n, family).bit_length() + 1) // 2
         likely = [i for i in open_ if 2 * widest >= bits[i] - 2]
@@ -467,10 +464,8 @@ def _spare(exponents: Integers, units: Integers) -> Integers:
     return np.asarray(spare.min(axis=1, initial=ZERO_UNIT))
 
 
-def too_long(
-    engine: Engine, a: Array, b: Array, batch: int, family: Family = "real"
-) -> PrecisionError:
-    """Return the error for a product that all moduli cannot hold exactly.
+def too_long(engine: Engine, a: Array, b: Array, batch: int) -> PrecisionError:
+    """Return the error for a product that 49 moduli cannot hold exactly.
 
     Parameters
     ----------
@@ -482,8 +477,6 @@ def too_long(
         Batch 1 broadcasts.
     batch : int
         Matrices of the result.
-    family : {"real", "complex"}, optional
-        Whose moduli.
 
     Returns
     -------
@@ -495,10 +488,9 @@ def too_long(
         + a.shape[2].bit_length()
         + 2
     )
-    most = max_moduli(family)
     limit = (
         f"an exact product of these operands takes about {bits} bits, and "
-        f"{most} moduli hold {log2_modulus_product(most, family):.0f}"
+        f"{MAX_MODULI} moduli hold {log2_modulus_product(MAX_MODULI):.0f}"
     )
     remedy = 'precision="auto" is as accurate as FP64, a float is a tolerance'
     return PrecisionError(refusal("precision", "exact", limit, remedy))

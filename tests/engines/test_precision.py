@@ -337,9 +337,9 @@ class Counting(CpuEngine):
         super().__init__()
         self.searches = self.looks = 0
 
-    def rebalance(self, a, b):
+    def rebalance(self, a, b, family):
         self.searches += 1
-        return super().rebalance(a, b)
+        return super().rebalance(a, b, family)
 
     def missing_bits(self, a, b, scheme, target):
         self.looks += 1

@@ -19,9 +19,9 @@ from test_render import sums_of, tables
 from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, weights
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
+    COMPLEX_MODULI,
     MODULI,
     balanced_residue,
-    max_moduli,
     moduli_of,
     modulus_product,
     product_bound,
@@ -38,8 +38,8 @@ COUNTS = [
 ]
 KINDS = [
     pytest.param(n, family, marks=() if n in (*QUICK, 17, 22) else pytest.mark.slow)
-    for family in ("real", "complex")
-    for n in range(2, max_moduli(family) + 1)
+    for family, most in (("real", len(MODULI)), ("complex", len(COMPLEX_MODULI)))
+    for n in range(2, most + 1)
 ]
 
 
@@ -91,7 +91,7 @@ def reachable_sums(variant, index):
     ],
 )
 def test_balanced_on_every_sum_that_bytes_can_make(variant):
-    for index, p in enumerate(moduli_of(variant.family)[: variant[0]]):
+    for index, p in enumerate(moduli_of(variant[0], variant.family)):
         low, high = reachable_sums(variant, index)
         s = np.arange(low, high + 1, dtype=np.int32)
         r = np.empty(s.size, np.int8)
@@ -113,7 +113,7 @@ def test_reduced(n, family):
     bytes_ = rng.choice([0, 1, 127, 128, 254, 255], (2000, 4)).astype(np.uint8)
     c = np.concatenate([steps, near, some, bytes_.view(np.int32).ravel()])
     c = np.ascontiguousarray(c, dtype=np.int32)
-    for index, p in enumerate(moduli_of(family)[:n]):
+    for index, p in enumerate(moduli_of(n, family)):
         r = np.empty_like(c)
         each(
             of(Variant(n, "norm", False, family=family)), "reduced", c.size, c, r, index
@@ -785,7 +785,7 @@ def integers_to_rebuild(n, family):
 def representatives(values, n, family, rng):
     """Return int32 products: any that are congruent to the values, the ends too."""
     products = np.empty((len(values), n), np.int32)
-    for index, p in enumerate(moduli_of(family)[:n]):
+    for index, p in enumerate(moduli_of(n, family)):
         for row, value in enumerate(values):
             low, high = -((2**31 + value % p) // p), (2**31 - 1 - value % p) // p
             t = rng.choice([0, -1, low, high, rng.randint(low, high)])
@@ -831,7 +831,7 @@ def test_digits_of_products(n, family):
     rng = np.random.default_rng(n)
     c = rng.integers(-(2**31), 2**31, 5000).astype(np.int32)
     c[:4] = -(2**31), 2**31 - 1, 0, -1
-    for index, p in enumerate(moduli_of(family)[:n]):
+    for index, p in enumerate(moduli_of(n, family)):
         out = np.empty(c.size, np.uint32)
         each(
             of(Variant(n, "norm", False, family=family)), "digit", c.size, c, out, index
@@ -845,7 +845,7 @@ def test_digits_of_products(n, family):
 def test_digits_at_their_ends(n, family):
     # All digits smallest, all largest, and each alone: the sums of T at their ends.
     product = modulus_product(n, family)
-    ends = [(-(p // 2), 0, (p - 1) // 2) for p in moduli_of(family)[:n]]
+    ends = [(-(p // 2), 0, (p - 1) // 2) for p in moduli_of(n, family)]
     choices = [[end[i] for end in ends] for i in range(3)]
     choices += [
         [ends[i][side] if i == j else 0 for i in range(n)]
@@ -854,12 +854,10 @@ def test_digits_at_their_ends(n, family):
     ]
     rng = random.Random(n)
     choices += [[rng.choice(end) for end in ends] for _ in range(50)]
+    moduli = moduli_of(n, family)
     values = [
         balanced_residue(
-            sum(
-                d * (product // p) for d, p in zip(ds, moduli_of(family), strict=False)
-            ),
-            product,
+            sum(d * (product // p) for d, p in zip(ds, moduli, strict=True)), product
         )
         for ds in choices
     ]
