@@ -66,6 +66,16 @@ def test_every_number_of_moduli(n, scaling):
     assert_same_bits(actual, expected(a, b, n, scaling))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_parts_that_meet_nothing_have_no_exponent_of_their_own(turned):
+    a, b = normals(9, (8, 20)), normals(10, (20, 6))
+    a.imag[::2] = 0.0
+    b.imag[...] = 0.0
+    a, b = (b.T, a.T) if turned else (a, b)
+    c = np_ozaki.matmul(a, b, precision=6, scaling="accurate")
+    assert_same_bits(c, expected(a, b, 6, "accurate"))
+
+
 @pytest.mark.parametrize("n", [2, 3, 7, 15, 16, 22])
 @pytest.mark.parametrize("v", [1.0, 1.0 - 2.0**-53, 1.0 + 2.0**-52, 255.0])
 @pytest.mark.parametrize("k", [1, 2, 3, 64, 500])

@@ -71,6 +71,16 @@ def test_products(place, scheme, target, layout):
     check(place, a[:1], b, scheme, target, layout, host=True)
 
 
+@pytest.mark.parametrize("layout", [("C", "C", "C"), ("C", "C", "F")])
+def test_both_parts_of_a_row_have_one_exponent(place, layout):
+    # Of some rows only one part meets anything.
+    a, b = normals(9, (1, 8, 20)), normals(10, (1, 20, 6))
+    a.imag[:, ::2] = 0.0
+    b.imag[...] = 0.0
+    scheme = Scheme(6, "accurate", 0, "complex")
+    check(place, *embedded(a, b), scheme, "conventional", layout)
+
+
 @few
 @given(special_operands(), st.sampled_from(SCHEMES))
 def test_special_values(place, pair, kind):
