@@ -405,9 +405,14 @@ def test_short_entries_take_fewer_moduli():
     c, info = np_ozaki.matmul(a, b, return_info=True)
     assert info.num_moduli <= 3
     assert_same_bits(c, a @ b)
-    b = normals(17, (170, 180))
-    c, info = np_ozaki.matmul(a, b, return_info=True)
-    assert info.num_moduli < 16
+
+
+@pytest.mark.parametrize(("precision", "usual"), [("auto", 16), (1e-5, 7)])
+def test_short_entries_lend_bits(precision, usual):
+    rng = np.random.default_rng(16)
+    a, b = join(*rng.integers(-3, 4, (2, 150, 170))), normals(17, (170, 180))
+    c, info = np_ozaki.matmul(a, b, precision=precision, return_info=True)
+    assert info.num_moduli < usual
     assert info.shift > 0
     mu, nu = complex_exponents(a[:2], b[:, :2], info.num_moduli)
     left, right = embedded(a[:2], b[:, :2])
