@@ -34,6 +34,11 @@ CUDA_HOPPER_TESTS = (
     "tests/engines/test_cuda_replay.py",
     "tests/engines/test_cuda_hopper.py",
 )
+SLICES_TESTS = (
+    "tests/engines/test_slices.py",
+    "tests/front/test_slices.py",
+    "tests/numerics/test_slice_bounds.py",
+)
 CUDA_SLICES_TESTS = (
     "tests/kernels/test_slices.py",
     "tests/engines/test_cuda_slices.py",
@@ -258,9 +263,9 @@ FAULTS = {
         "",
     ),
     "special values: columns forgotten": (
-        "engines/cpu.py",
-        "        if columns.size:",
-        "        if False:",
+        "engines/special_values.py",
+        "    if columns.size:",
+        "    if False:",
     ),
     "front: out written although it aliases": (
         "gemm.py",
@@ -535,8 +540,8 @@ FAULTS = {
     ),
     "cuda shortcuts: where data decided": (
         "engines/choice.py",
-        "    return type(options.precision) is int\n",
-        "    return True\n",
+        "    return type(options.precision) is int and options.engine",
+        "    return options.engine",
     ),
     "cuda shortcuts: products that are not counted": (
         "engines/cuda_shortcuts.py",
@@ -1075,6 +1080,52 @@ FAULTS = {
         "dropped = drop_prepared(device.place())",
         "dropped = 0",
     ),
+    "slices: one bit less always": (
+        "engines/cpu_slices.py",
+        "mu -= mantissa > float(slicing.largest_mantissa)",
+        "mu -= 1",
+    ),
+    "slices: digits that do not fit": (
+        "engines/cpu_slices.py",
+        "high = rest >= base / 2",
+        "high = rest > base / 2",
+    ),
+    "slices: the partner of another slice": (
+        "engines/cpu_slices.py",
+        "partner = i + weight + 1 - s",
+        "partner = i + weight + 2 - s - (s > 1)",
+    ),
+    "slices: runs not added up": (
+        "engines/cpu_slices.py",
+        "if first and not number:",
+        "if first:",
+    ),
+    "slices: other slices of a prepared operand": (
+        "engines/cpu_slices.py",
+        "key = slicing.num_slices, slicing.bits_per_slice",
+        "key = slicing.bits_per_slice",
+    ),
+    "slices: float64 from the largest weight down": (
+        "engines/cpu_slices.py",
+        "for part, w in zip(parts, weights, strict=True):\n                    total",
+        "for part, w in zip(parts[::-1], weights[::-1], strict=True):\n"
+        "                    total",
+    ),
+    "slices: pairs of the other side": (
+        "routes/scipy_blas.py",
+        '(routine if side == "L" else routine.turned()).multiply',
+        "routine.multiply",
+    ),
+    "slices: one product of dsyr2k": (
+        "routes/scipy_blas.py",
+        "if not routine.symmetric:",
+        "if False:",
+    ),
+    "slices: bound without the pairs left out": (
+        "numerics/slice_bounds.py",
+        "bound += pairs_bound(a, b, mu, nu, slicing)",
+        "pass",
+    ),
     "cuda slices: the last bit of the largest entry": (
         "_kernels/slices.cuh",
         "((f << zeros) > most)",
@@ -1167,8 +1218,8 @@ FAULTS = {
     ),
     "cuda slices: pairs of C^T are those of C": (
         "engines/cuda_slices.py",
-        "tuple((j, i) for i, j in slicing.pairs)",
-        "slicing.pairs",
+        "slicing, keepers = slicing.turned(), keepers[::-1]",
+        "keepers = keepers[::-1]",
     ),
     "cuda slices: prepared in the other order": (
         "engines/cuda_slices.py",
@@ -1464,6 +1515,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return (*QUICK, "tests/dask")
     if name.startswith("complex: "):
         return COMPLEX_TESTS
+    if name.startswith("slices"):
+        return QUICK + SLICES_TESTS
     if name.startswith("array: "):
         return ARRAY_TESTS
     if name.startswith("prepared: "):

@@ -57,11 +57,11 @@ def test_nothing_routed_says_how(terminal):
 def test_fallbacks_by_reason(terminal):
     terminal.write(
         "a.py",
-        "import numpy as np, np_ozaki\nx = np.ones((2, 2), dtype=np.complex128)\n"
+        "import numpy as np, np_ozaki\nx = np.ones((2, 2), dtype=np.complex64)\n"
         "np_ozaki.matmul(x, x)\n",
     )
     done = terminal.cli("run", "a.py")
-    assert "native because dtypes complex128, complex128: 1 calls" in done.stderr
+    assert "native because dtypes complex64, complex64: 1 calls" in done.stderr
 
 
 def test_inactive_hook_says_what_was_missed(terminal):

@@ -325,7 +325,9 @@ def test_exact_products_ask_for_exponents_once(monkeypatch):
     monkeypatch.setattr(
         CpuEngine,
         "line_exponents",
-        lambda self, x, n, *, left: asked.append(n) or right(self, x, n, left=left),
+        lambda self, x, *kind, left: (
+            asked.append(kind) or right(self, x, *kind, left=left)
+        ),
     )
     a, b = ordinary(70, 90), ordinary(90, 60)
     kept = pair()
