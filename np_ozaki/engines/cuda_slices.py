@@ -120,7 +120,7 @@ def _split(diagonal: Diagonal, most: int) -> Iterator[Diagonal]:
             if not room:
                 yield Diagonal(diagonal.weight, tuple(runs))
                 runs, room = [], most
-    if runs or not diagonal.runs:
+    if runs:
         yield Diagonal(diagonal.weight, tuple(runs))
 
 
@@ -589,7 +589,7 @@ def _sums(
         folded = _folded(a, b)
         if total is None:
             shape = folded[0].shape[0], folded[0].shape[1], folded[1].shape[1]
-            make = device.zeros if _needs_zeros(planes) else device.empty
+            make = device.zeros if planes.wide else device.empty
             kind = np.int64 if planes.wide else np.int32
             total = make((len(planes.parts), *shape), kind)
             scratch = device.empty(shape, np.int32) if planes.wide else None
@@ -599,19 +599,13 @@ def _sums(
             most = max(1, _most_pairs(size, bits, rules.EXACT_SUM))
             for target, whole in zip(total, planes.parts, strict=True):
                 for part in _split(whole, most):
-                    if part.runs:
-                        _multiply(stages, *folded, slicing, part, scratch)
-                        stages.widen(scratch, target)
+                    _multiply(stages, *folded, slicing, part, scratch)
+                    stages.widen(scratch, target)
         else:
             for target, part in zip(total, planes.parts, strict=True):
                 add = h is not inner[0]
                 _multiply(stages, *folded, slicing, part, target, add=add)
     return stages.per_matrix(total, a[np.newaxis], b[np.newaxis])
-
-
-def _needs_zeros(planes: Planes) -> bool:
-    """Return whether no product begins a plane of sums."""
-    return planes.wide or not planes.parts[0].runs
 
 
 def _folded(a: Any, b: Any) -> tuple[Any, Any]:

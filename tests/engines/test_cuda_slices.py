@@ -398,16 +398,6 @@ def test_empty_products(place, shape, host):
         assert_same_bits(x if host else place.host(x), np.zeros((batch, m, n)))
 
 
-def test_no_pairs_at_all(place):
-    a, b = np.ones((1, 2, 3)), np.ones((1, 3, 4))
-    a[0, 1, 2] = np.inf
-    out = place.own(np.full((1, 2, 4), POISON))
-    place.engine.matmul(place.own(a), place.own(b), out, Slicing(pairs=()))
-    want = np.zeros((1, 2, 4))
-    want[0, 1] = np.inf
-    assert_same_bits(place.host(out), want)
-
-
 @pytest.mark.parametrize("batches", [(4, 1), (1, 4), (4, 4)])
 @pytest.mark.parametrize("slicing", [ORDINARY, SLICINGS[5]], ids=str)
 def test_batches_equal_their_matrices(place, batches, slicing):
