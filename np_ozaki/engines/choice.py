@@ -114,8 +114,10 @@ def cublas_unavailable() -> str | None:
     reason = cuda_unavailable()
     if reason is not None:
         return reason
-    from np_ozaki.engines import cuda_cublas
-
+    try:
+        from np_ozaki.engines import cuda_cublas
+    except ImportError as error:
+        return f"CuPy cannot be imported: {error}"
     found: str | None = cuda_cublas.unavailable()
     return found
 

@@ -154,7 +154,15 @@ def test_more_moduli_reach_the_correctly_rounded_product():
 
 
 @pytest.mark.parametrize("scaling", ["norm", "accurate"])
-@pytest.mark.parametrize(("n", "k"), [(2, 1500), (2, 2500), (2, 14500), (3, 150_000)])
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        (2, 1500),
+        (2, 2500),
+        (2, 14500),
+        pytest.param(3, 150_000, marks=pytest.mark.slow),
+    ],
+)
 def test_long_rows_and_few_moduli(n, k, scaling):
     # So few bits are left that exponents fall below w - 1 (below r), where rounding to
     # nearest may double an entry.

@@ -671,7 +671,7 @@ def test_first_look_is_the_rule_read_literally(place, monkeypatch, num_moduli, b
 
 @pytest.mark.parametrize("shape", [(1, 270, 9), (2, 37, 70), (1, 40, 300), (2, 1, 1)])
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("block", [16, 1 << 17])
+@pytest.mark.parametrize("block", [pytest.param(16, marks=pytest.mark.slow), 1 << 17])
 def test_first_look_at_many_rows(place, monkeypatch, shape, large, block):
     # Blocks go through the rows in steps, and the last one is not full; one row, one
     # column or one entry is short, wherever it lies.
@@ -766,7 +766,7 @@ def spare_bits(a, num_moduli):
 
 @pytest.mark.parametrize("scaling", SCALINGS[:2])
 @pytest.mark.parametrize(
-    "num_moduli", [9, 15, pytest.param(49, marks=pytest.mark.slow)]
+    "num_moduli", [9, *(pytest.param(n, marks=pytest.mark.slow) for n in (15, 49))]
 )
 def test_bits_that_one_operand_lends(place, num_moduli, scaling):
     rng = np.random.default_rng(num_moduli)

@@ -29,6 +29,12 @@ SCHEMES = (
     (Scheme(23, "accurate", 0, "complex"), "conventional"),
 )
 
+# Each takes a compiler; the others are for the whole suite.
+FEW_SCHEMES = [
+    pytest.param(*scheme, marks=() if i in {0, 2} else pytest.mark.slow)
+    for i, scheme in enumerate(SCHEMES)
+]
+
 
 def embedded(a, b):
     return complex_products._left(a), complex_products._right(b)
@@ -63,7 +69,7 @@ def test_scaling_exponents(place, data, scaling, n):
     assert nu[0].tolist() == want_nu
 
 
-@pytest.mark.parametrize(("scheme", "target"), SCHEMES)
+@pytest.mark.parametrize(("scheme", "target"), FEW_SCHEMES)
 @pytest.mark.parametrize("layout", [("C", "C", "C"), ("F", "C", "F"), ("C", "F", "F")])
 def test_products(place, scheme, target, layout):
     a, b = embedded(normals(1, (2, 9, 21), 1.0), normals(2, (2, 21, 12), 1.0))
@@ -89,14 +95,14 @@ def test_special_values(place, pair, kind):
 
 
 @pytest.mark.parametrize("v", [1.0, 1.0 - 2.0**-53, 255.0])
-@pytest.mark.parametrize(("scheme", "target"), SCHEMES)
+@pytest.mark.parametrize(("scheme", "target"), FEW_SCHEMES)
 def test_constants_at_the_crt_bound(place, v, scheme, target):
     a, b = np.full((1, 2, 64), join(v, v)), np.full((1, 64, 2), join(v, v))
     b[..., 1] = join(-v, v)
     check(place, *embedded(a, b), scheme, target)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", [("C", "C", "C"), ("C", "C", "F")])
 def test_every_integer_wraps_alike(place, n, layout):
     """Legacy products of few moduli meet both ends of the balanced interval."""
@@ -111,7 +117,9 @@ def test_every_integer_wraps_alike(place, n, layout):
         check(place, *embedded(a, b * 2.0**power), scheme, None, layout)
 
 
-@pytest.mark.parametrize("shift", [-30, -5, 5, 30])
+@pytest.mark.parametrize(
+    "shift", [-30, 5, *(pytest.param(x, marks=pytest.mark.slow) for x in (-5, 30))]
+)
 def test_lent_bits(place, shift):
     a, b = embedded(normals(3, (1, 5, 9)), normals(4, (1, 9, 6)))
     check(place, a, b, Scheme(16, "norm", shift, "complex"), "conventional")

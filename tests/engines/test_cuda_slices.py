@@ -41,6 +41,12 @@ SLICINGS = (
 )
 ORDINARY = SLICINGS[0]
 
+FEW_SLICINGS = [
+    pytest.param(slicing, marks=() if i in {0, 2} else pytest.mark.slow)
+    for i, slicing in enumerate(SLICINGS)
+]
+"""Each takes a compiler; the others are for the whole suite."""
+
 # Simulated products are slow: a share of the examples of a profile.
 few = settings(max_examples=max(12, settings.default.max_examples // 5))
 
@@ -128,7 +134,7 @@ def stages_of(place, x, layout, slicing, *, left):
     return found[0]
 
 
-@pytest.mark.parametrize("slicing", SLICINGS, ids=str)
+@pytest.mark.parametrize("slicing", FEW_SLICINGS, ids=str)
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize(
     ("lines", "k", "layout"),
@@ -210,9 +216,13 @@ RECOMBINATIONS = [
     Sums(8, (7, 7, 9, 14, 14, 14), False, "float64"),
     Sums(8, (0, 15, 30), True, "float64"),
 ]
+FEW_RECOMBINATIONS = [
+    pytest.param(variant, marks=() if i in {0, 4, 5} else pytest.mark.slow)
+    for i, variant in enumerate(RECOMBINATIONS)
+]
 
 
-@pytest.mark.parametrize("variant", RECOMBINATIONS, ids=str)
+@pytest.mark.parametrize("variant", FEW_RECOMBINATIONS, ids=str)
 @pytest.mark.parametrize("layout", ["C", "spread F"])
 def test_recombine(place, variant, layout):
     b, weights = variant.bits_per_slice, variant.weights
@@ -487,7 +497,7 @@ def test_rest_of_the_rounding(place, host, slicing):
 
 
 @pytest.mark.parametrize("host", [False, True])
-@pytest.mark.parametrize("slicing", SLICINGS, ids=str)
+@pytest.mark.parametrize("slicing", FEW_SLICINGS, ids=str)
 def test_tiles_in_every_direction(place, slicing, host):
     rng = np.random.default_rng(12)
     a, b = entries(rng, (2, 40, 70), "wide"), entries(rng, (2, 70, 33), "wide")

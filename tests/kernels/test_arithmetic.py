@@ -37,7 +37,11 @@ COUNTS = [
     pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in range(2, 50)
 ]
 KINDS = [
-    pytest.param(n, family, marks=() if n in (*QUICK, 17, 22) else pytest.mark.slow)
+    pytest.param(
+        n,
+        family,
+        marks=() if n in ((2, 17) if most < 49 else QUICK) else pytest.mark.slow,
+    )
     for family, most in (("real", len(MODULI)), ("complex", len(COMPLEX_MODULI)))
     for n in range(2, most + 1)
 ]

@@ -18,6 +18,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 SLICINGS = [Slicing(s, b) for b in range(2, 9) for s in range(1, 17)]
+FEW_SLICINGS = [
+    pytest.param(
+        x,
+        marks=()
+        if x.num_slices in {1, 2, 7, 8, 16} and x.bits_per_slice in {2, 5, 8}
+        else pytest.mark.slow,
+    )
+    for x in SLICINGS
+]
 
 _PLAIN = """
 #define EACH for (int64 i = 0; i < count; ++i)
@@ -101,7 +110,7 @@ def as_bits(values):
     return np.array(values, dtype=np.float64).view(np.uint64)
 
 
-@pytest.mark.parametrize("slicing", SLICINGS, ids=str)
+@pytest.mark.parametrize("slicing", FEW_SLICINGS, ids=str)
 def test_exponents_and_digits(slicing):
     s, b = slicing.num_slices, slicing.bits_per_slice
     vectors = lines(slicing, random.Random(s + 16 * b))
@@ -142,7 +151,7 @@ def test_transposed_bytes():
 
 
 @pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("slicing", SLICINGS, ids=str)
+@pytest.mark.parametrize("slicing", FEW_SLICINGS, ids=str)
 def test_words_hold_every_sum(slicing, wide):
     b = slicing.bits_per_slice
     for pairs in ("all", "triangular"):
