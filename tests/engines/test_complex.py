@@ -143,7 +143,7 @@ def test_powers_of_two_scale_exactly(pair, n, scaling, data):
     a, b = (
         join(
             *(
-                np.where(abs(p) > 1e-150, p, 0.0).clip(-1e150, 1e150)
+                np.where(abs(p) > 1e-110, p, 0.0).clip(-1e110, 1e110)
                 for p in (x.real, x.imag)
             )
         )
