@@ -283,7 +283,7 @@ class Options:
         self._check_slices()
         self._check_cublas()
 
-    @property
+    @functools.cached_property
     def slicing(self) -> Slicing:
         """What scheme "slices" multiplies."""
         return Slicing(

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from devices import LAYOUTS, POISON, entries, laid_out
+from devices import LAYOUTS, POISON, entries, laid_out, without_memory_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from np_ozaki._kernels.render import Sums
@@ -577,28 +577,25 @@ def test_memory_of_a_large_product(size, most):
 # ---- Memory ------------------------------------------------------------------------
 
 
-def test_smaller_tiles_where_memory_is_short(place):
-    if place.name != "simulated":
-        pytest.skip("the GPU has memory")
-    from host_device import HostDevice
-
-    from np_ozaki.engines.cuda import CudaEngine
-
-    device = HostDevice(workspace=1 << 26)
-    engine = CudaEngine(device)
+def test_smaller_tiles_where_memory_is_short(place, monkeypatch):
     rng = np.random.default_rng(15)
     a, b = entries(rng, (1, 90, 60), "wide"), entries(rng, (1, 60, 50), "wide")
-    out = device.own(np.full((1, 90, 50), POISON))
-    device.largest_array = 50_000
-    outcome = engine.matmul(device.own(a), device.own(b), out, ORDINARY)
+    x, y = place.own(a), place.own(b)
+    out = place.own(np.full((1, 90, 50), POISON))
+    failed = without_memory_once(monkeypatch, place.engine.device)
+    outcome = place.engine.matmul(x, y, out, ORDINARY)
+    assert failed
     assert outcome.tiles > 1
-    assert device.freed
     want = np.empty((1, 90, 50))
     CPU.matmul(a, b, want, ORDINARY)
-    assert_same_bits(np.array(out), want)
-    device.largest_array = 100
+    assert_same_bits(place.host(out), want)
+
+    def nothing(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(place.engine.device, "empty", nothing)
     with pytest.raises(WorkspaceError, match="no memory"):
-        engine.matmul(device.own(a), device.own(b), out, ORDINARY)
+        place.engine.matmul(x, y, out, ORDINARY)
 
 
 def test_prepared_slices_are_made_once(place, monkeypatch):

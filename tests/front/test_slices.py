@@ -81,6 +81,8 @@ def test_structured_routines(name):
     with np_ozaki.enabled(engine="cpu", min_flops=0, scheme="slices"):
         got = getattr(blas, name)(*args)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    call = np_ozaki.last_call()
+    assert (call.route, call.engine, call.num_slices) == (name, "cpu", 8)
 
 
 ONE_SIDED = [(0, 0), (0, 1), (2, 0), (1, 3)]
