@@ -24,6 +24,8 @@ from np_ozaki.errors import CheckError
 from np_ozaki.precision import Served, Way, bound_of_ways, multiply, promised_bound
 
 __all__ = [
+    "UNCONJUGATED",
+    "Conjugated",
     "complex_bound_of_ways",
     "complex_promised_bound",
     "embedded",
@@ -33,6 +35,11 @@ __all__ = [
 
 Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
+
+Conjugated = tuple[bool, bool]
+"""Whether conj(A) takes the place of A, conj(B) that of B.  No bound depends on it."""
+
+UNCONJUGATED: Conjugated = (False, False)
 
 _CHUNK_BYTES = 1 << 26
 """Embedded matrices of a batch that are there at a time, unless one has more."""
@@ -53,7 +60,7 @@ def is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")
 
 
-def embedded(x: Complex, *, left: bool) -> Real:
+def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
     """Return the real matrices that stand for complex ones.
 
     Parameters
@@ -62,32 +69,40 @@ def embedded(x: Complex, *, left: bool) -> Real:
         A or B; of the host or a GPU.
     left : bool
         Whether it is A.
+    conjugated : bool, optional
+        Whether the operand is conj(x).
 
     Returns
     -------
     (batch, 2m, 2k) or (batch, 2k, n) array of float64
         C-contiguous, where `x` lies.
     """
-    return _left(x) if left else _right(x)
+    return _left(x, conjugated) if left else _right(x, conjugated)
 
 
-def _left(a: Complex) -> Real:
+def _left(a: Complex, conjugated: bool = False) -> Real:
     """Return [[Ar, -Ai], [Ai, Ar]] for each matrix."""
     batch, m, k = a.shape
     result: Real = choice.empty_like(a.real, (batch, 2 * m, 2 * k))
     result[:, :m, :k] = a.real
-    np.negative(a.imag, out=result[:, :m, k:])
-    result[:, m:, :k] = a.imag
     result[:, m:, k:] = a.real
+    plus, minus = result[:, m:, :k], result[:, :m, k:]
+    if conjugated:
+        plus, minus = minus, plus
+    plus[...] = a.imag
+    np.negative(a.imag, out=minus)
     return result
 
 
-def _right(b: Complex) -> Real:
+def _right(b: Complex, conjugated: bool = False) -> Real:
     """Return [Br; Bi] for each matrix; real and imaginary parts of a result as well."""
     batch, k, n = b.shape
     result: Real = choice.empty_like(b.real, (batch, 2 * k, n))
     result[:, :k] = b.real
-    result[:, k:] = b.imag
+    if conjugated:
+        np.negative(b.imag, out=result[:, k:])
+    else:
+        result[:, k:] = b.imag
     return result
 
 
@@ -106,6 +121,7 @@ def multiply_complex(
     options: Options,
     low: Complex | None = None,
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> Served:
     """Multiply complex matrices with the precision that the options ask for.
 
@@ -125,6 +141,8 @@ def multiply_complex(
         Takes what the rounding to `out` left.
     prepared : tuple of Prepared or None, optional
         Of A and of B, as they are here.
+    conjugated : tuple of bool, optional
+        Whether conj(A) takes the place of A, conj(B) that of B.
 
     Returns
     -------
@@ -143,8 +161,13 @@ def multiply_complex(
     results = 1 + (low is not None)
     size = 8 * (4 * m * k + 2 * k * n + 2 * m * n * results)
     parts = ranges(batch, max(1, _CHUNK_BYTES // max(1, size)))
-    left = _left(a) if a.shape[0] == 1 else None
-    right = _right(b) if b.shape[0] == 1 else None
+    # What is kept of an operand is not kept of its conjugate.
+    prepared = (
+        None if conjugated[0] else prepared[0],
+        None if conjugated[1] else prepared[1],
+    )
+    left = _left(a, conjugated[0]) if a.shape[0] == 1 else None
+    right = _right(b, conjugated[1]) if b.shape[0] == 1 else None
     if len(parts) > 1:
         # What is kept is about whole operands.
         prepared = (
@@ -153,8 +176,8 @@ def multiply_complex(
         )
     done: list[Served] = []
     for part in parts:
-        x = _left(a[of_batch(part, a)]) if left is None else left
-        y = _right(b[of_batch(part, b)]) if right is None else right
+        x = _left(a[of_batch(part, a)], conjugated[0]) if left is None else left
+        y = _right(b[of_batch(part, b)], conjugated[1]) if right is None else right
         target = out[part]
         here = choice.empty_like(target.real, (target.shape[0], 2 * m, n))
         rest = None if low is None else choice.empty_like(here, here.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from np_ozaki import context, hooks
 from np_ozaki.complex_products import (
+    UNCONJUGATED,
+    Conjugated,
     complex_bound_of_ways,
     complex_promised_bound,
     embedded,
@@ -176,6 +179,7 @@ def product(
     low: Array | None = None,
     bound: Array | None = None,
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> tuple[CallInfo, Outcome]:
     """Multiply stacks of matrices and count the call.
 
@@ -200,6 +204,8 @@ def product(
         On the host; takes a bound of the error of every entry.
     prepared : tuple of Prepared or None, optional
         Of A and of B, as they are here: what is made of them is kept there.
+    conjugated : tuple of bool, optional
+        Whether conj(A) takes the place of A, conj(B) that of B; they are not copied.
 
     Returns
     -------
@@ -215,7 +221,11 @@ def product(
     reason = native_reason(options) or too_small(options, parts * m, n, parts * k)
     if reason is not None and low is None:
         with hooks.unrouted():
-            np.matmul(a, b, out=out)
+            left, right = (
+                x.conj() if conj else x
+                for x, conj in zip((a, b), conjugated, strict=True)
+            )
+            np.matmul(left, right, out=out)
         if bound is not None:
             ways = [Way(Scheme(2), elsewhere="native")] * batch
             _fill(bound, a, b, out, ways)
@@ -236,6 +246,7 @@ def product(
             low=None if low is None else low[:1],
             bound=None if bound is None else bound[:1],
             prepared=prepared,
+            conjugated=conjugated,
         )
         for x in (out, low, bound):
             if x is not None:
@@ -264,7 +275,7 @@ def product(
                 context.record(info)
             return info, made.outcome
         fallback = made
-    served = _multiply(engine, a, b, out, options, low, prepared)
+    served = _multiply(engine, a, b, out, options, low, prepared, conjugated)
     outcome = served.outcome
     if bound is not None:
         _fill(bound, a, b, out if low is None else low, served.ways)
@@ -327,9 +338,12 @@ def _multiply(
     options: Options,
     low: Array | None,
     prepared: Pair,
+    conjugated: Conjugated,
 ) -> Served:
     """Multiply where the engine can: the CPU engine takes copies of device arrays."""
-    how = multiply_complex if is_complex(out) else multiply
+    how: Callable[..., Served] = multiply
+    if is_complex(out):
+        how = functools.partial(multiply_complex, conjugated=conjugated)
     if engine.name != "cpu" or isinstance(out, np.ndarray):
         return how(engine, a, b, out, options, low, prepared)
     here = np.empty(out.shape, out.dtype)
@@ -474,6 +488,7 @@ def matmul_arrays(
     double: bool = False,
     bounded: bool = False,
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> tuple[Any, CallInfo]:
     """Multiply under the shape rules of `numpy.matmul`.
 
@@ -496,6 +511,8 @@ def matmul_arrays(
     prepared : tuple of Prepared or None, optional
         Of `a` as left and of `b` as right operand: what is made of them is looked for
         there, and kept for later products.
+    conjugated : tuple of bool, optional
+        Whether conj(a) takes the place of a, conj(b) that of b: complex operands only.
 
     Returns
     -------
@@ -534,10 +551,15 @@ def matmul_arrays(
             _unless_repeated(prepared[0], a, stacked_a),
             _unless_repeated(prepared[1], b, stacked_b),
         ),
+        conjugated=conjugated,
     )
     if bound is not None:
         info = replace(info, bound=bound)
-    elif outcome.recording is not None and (direct or out is None):
+    elif (
+        outcome.recording is not None
+        and (direct or out is None)
+        and conjugated == UNCONJUGATED
+    ):
         arrays, stacks = (a, b, result), (stacked_a, stacked_b, stacked)
         _keep_shortcut(arrays, stacks, options, info, outcome.recording, direct)
     # Only where axes of a batch become one can the reshape have copied: never with two

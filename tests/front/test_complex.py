@@ -9,7 +9,9 @@ from complex_pairs import join, normals
 
 import np_ozaki
 from np_ozaki import OzArray
+from np_ozaki.config import Options
 from np_ozaki.engines import choice
+from np_ozaki.gemm import matmul_arrays
 from np_ozaki.testing import assert_same_bits
 
 A, B = normals(1, (5, 7)), normals(2, (7, 4))
@@ -262,3 +264,15 @@ def test_what_cublas_leaves(device, monkeypatch):
     c, info = np_ozaki.matmul(LARGE, WIDE, engine="cublas", return_info=True)
     assert info.fallback == 'engine="cublas": complex products'
     assert_same_bits(c, np_ozaki.matmul(LARGE, WIDE, engine="cpu"))
+
+
+@pytest.mark.parametrize("precision", [16, "auto"])
+@pytest.mark.parametrize("conjugated", [(True, False), (False, True), (True, True)])
+def test_conjugates_have_the_bits_of_copies(conjugated, precision):
+    options = Options(precision=precision, engine="cpu")
+    x, y = (z.conj() if conj else z for z, conj in zip((A, B), conjugated, strict=True))
+    call = {"route": "matmul", "options": options}
+    expected, _ = matmul_arrays(x, y, None, **call)
+    found, info = matmul_arrays(A, B, None, **call, conjugated=conjugated)
+    assert_same_bits(found, expected)
+    assert info.fallback is None
