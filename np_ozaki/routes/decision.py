@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,20 +10,29 @@ from numpy.typing import NDArray
 from np_ozaki import context
 from np_ozaki.config import Options
 from np_ozaki.gemm import FLOAT64, min_flops, native_reason
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, MIN_MODULI
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
 __all__ = [
+    "COMPLEX128",
     "FLOAT64",
     "as_array",
     "as_common",
-    "as_float64",
-    "multiplies_to_float64",
+    "as_dtype",
     "options_for",
+    "routed_dtype",
 ]
 
+COMPLEX128: Final = np.dtype(np.complex128)
 
-def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | None:
+_ROUTED: Final = {dtype: dtype for dtype in (FLOAT64, COMPLEX128)}
+"""The dtypes of products that are routed, each found by what is equal to it."""
+
+
+def options_for(
+    route: str, batch: int, m: int, n: int, k: int, dtype: np.dtype[Any]
+) -> Options | None:
     """Return the options of the scope that decides here, if it routes a product.
 
     Parameters
@@ -32,6 +41,8 @@ def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | Non
         Name for the counters.
     batch, m, n, k : int
         Matrices, rows, columns, inner length.
+    dtype : dtype
+        Of the product.
 
     Returns
     -------
@@ -43,13 +54,33 @@ def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | Non
     if scope is None or scope.options is None:
         return None
     options = scope.options
-    if flops(m, n, k) < min_flops(options):
+    parts = 2 if dtype.kind == "c" else 1
+    if flops(parts * m, n, parts * k) < min_flops(options):
         return None
     reason = native_reason(options)
+    if reason is None and parts == 2:
+        reason = _too_many_moduli(options)
     if reason is not None:
-        context.record(CallInfo(route, "native", batch, m, n, k, fallback=reason))
+        info = CallInfo(
+            route, "native", batch, m, n, k, fallback=reason, dtype=dtype.name
+        )
+        context.record(info)
         return None
     return options
+
+
+def _too_many_moduli(options: Options) -> str | None:
+    """Return why a scope's number of moduli is one of real products only, or None.
+
+    Whoever asks for such a complex product by name gets an error, and so do scopes that
+    allow no native product.
+    """
+    given, most = options.precision, len(COMPLEX_MODULI)
+    if options.scheme != "moduli" or options.reproducible:
+        return None
+    if type(given) is int and given > most:
+        return f"precision={given}: complex products take {MIN_MODULI} to {most} moduli"
+    return None
 
 
 def as_array(x: Any, classes: frozenset[type]) -> NDArray[Any] | None:
@@ -79,8 +110,8 @@ def as_array(x: Any, classes: frozenset[type]) -> NDArray[Any] | None:
     return converted
 
 
-def multiplies_to_float64(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether NumPy would multiply two arrays as float64 numbers.
+def routed_dtype(a: NDArray[Any], b: NDArray[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in which NumPy would multiply two arrays, if it is routed.
 
     Parameters
     ----------
@@ -89,31 +120,34 @@ def multiplies_to_float64(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
     Returns
     -------
-    bool
-        Both are real and their common dtype is float64.
+    dtype or None
+        `FLOAT64` or `COMPLEX128` itself, of native byte order.
     """
-    if a.dtype == b.dtype == np.float64:
-        return True
-    real = a.dtype.kind in "biuf" and b.dtype.kind in "biuf"
-    return real and np.result_type(a.dtype, b.dtype) == np.float64
+    if a.dtype is b.dtype is FLOAT64:
+        return FLOAT64
+    if a.dtype.kind not in "biufc" or b.dtype.kind not in "biufc":
+        return None
+    return _ROUTED.get(np.result_type(a.dtype, b.dtype))
 
 
-def as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Return aligned native float64, the very array where it is one already.
+def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an aligned array of a dtype, the very array where it is one already.
 
     Parameters
     ----------
     x : ndarray
-        Real; a subclass comes back as an ndarray.
+        A subclass comes back as an ndarray.
+    dtype : dtype
+        From `routed_dtype`.
 
     Returns
     -------
-    ndarray of float64
+    ndarray
         Same entries, cast as NumPy's products cast them.
     """
-    if type(x) is np.ndarray and x.dtype is FLOAT64 and x.flags.aligned:
+    if type(x) is np.ndarray and x.dtype is dtype and x.flags.aligned:
         return x
-    return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
+    return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
 
 
 def as_common(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -129,10 +163,5 @@ def as_common(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[A
     tuple of two ndarrays
         Same entries, cast as NumPy's products cast them.
     """
-    if a.dtype.kind == "c" or b.dtype.kind == "c":
-        left, right = (
-            np.require(x, dtype=np.complex128, requirements="A").view(np.ndarray)
-            for x in (a, b)
-        )
-        return left, right
-    return as_float64(a), as_float64(b)
+    dtype = COMPLEX128 if "c" in a.dtype.kind + b.dtype.kind else FLOAT64
+    return as_dtype(a, dtype), as_dtype(b, dtype)

@@ -57,13 +57,6 @@ def test_what_stays_numpys():
     assert info.flops == 8 * 5 * 4 * 7
 
 
-def test_a_scope_leaves_complex_products_to_numpy():
-    want = A @ B
-    with np_ozaki.enabled(min_flops=0, engine="cpu") as scope:
-        np.testing.assert_array_equal(A @ B, want)
-        assert not scope.stats().routes
-
-
 @pytest.mark.parametrize("n", [23, 30, 49])
 def test_more_moduli_than_there_are(n):
     with pytest.raises(np_ozaki.OptionError) as error:
@@ -72,6 +65,21 @@ def test_more_moduli_than_there_are(n):
     assert "2 to 22 moduli" in str(error.value)
     assert "16 give" in str(error.value)
     np_ozaki.matmul(A.real, B.real, precision=n)
+
+
+def test_a_scope_with_more_moduli_than_there_are():
+    want = A @ B
+    with np_ozaki.enabled(engine="cpu", min_flops=0, precision=23) as scope:
+        assert_same_bits(A @ B, want)
+        A.real @ B.real
+    assert scope.stats().routes["matmul"].calls == {"cpu": 1, "native": 1}
+    assert scope.stats().routes["matmul"].fallbacks == {
+        "precision=23: complex products take 2 to 22 moduli": 1
+    }
+    with np_ozaki.enabled(engine="cpu", precision=23, reproducible=True):
+        with pytest.raises(np_ozaki.OptionError, match="2 to 22"):
+            A @ B
+        assert np_ozaki.matmul(A.real, B.real).shape == (5, 4)
 
 
 @pytest.mark.parametrize(
