@@ -292,7 +292,7 @@ class Stages:
         )
         batch, lines, k = operand.x.shape
         grid, how = self._by_lines(batch, padded(lines), padded(k), operand)
-        self.launch("cuts", f"cuts_{how}", grid, args, variant=_OF_COMPLEX)
+        self.launch("cut_planes", f"cut_planes_{how}", grid, args, variant=_OF_COMPLEX)
         return plane
 
     def new_cuts(self, operand: Operands, *, left: bool) -> Any:
