@@ -159,7 +159,8 @@ def multiply_complex(
         x = operand(a, part, left=True) if first is None else first
         y = operand(b, part, left=False) if second is None else second
         target = out[part]
-        here = np.empty((target.shape[0], 2 * m, n))
+        shape = target.shape[0], 2 * m, n
+        here = np.empty_like(target.real, shape=shape, order="C")
         rest = None if low is None else np.empty_like(here)
         pair = kept_a, kept_b
         try:

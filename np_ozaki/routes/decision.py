@@ -20,6 +20,8 @@ __all__ = [
     "as_array",
     "as_common",
     "as_dtype",
+    "common_dtype",
+    "is_routed",
     "options_for",
     "routed_dtype",
 ]
@@ -150,18 +152,53 @@ def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
 
 
-def as_common(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both operands as float64, or as complex128 where one is complex.
+def is_routed(dtype: np.dtype[Any]) -> bool:
+    """Return whether products of a dtype are the engine's business.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the product.
+
+    Returns
+    -------
+    bool
+    """
+    return dtype in _ROUTED
+
+
+def common_dtype(a: Any, b: Any) -> np.dtype[Any]:
+    """Return the dtype in which the engine multiplies two arrays.
+
+    Parameters
+    ----------
+    a, b : array
+        Of the host or a GPU; their product is the engine's business.
+
+    Returns
+    -------
+    dtype
+        `COMPLEX128` where one is complex, else `FLOAT64`.
+    """
+    return COMPLEX128 if "c" in a.dtype.kind + b.dtype.kind else FLOAT64
+
+
+def as_common(
+    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any] | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both operands as arrays of the dtype that they are multiplied in.
 
     Parameters
     ----------
     a, b : ndarray
         Subclasses come back as ndarrays.
+    dtype : dtype, optional
+        What the caller asked for.
 
     Returns
     -------
     tuple of two ndarrays
         Same entries, cast as NumPy's products cast them.
     """
-    dtype = COMPLEX128 if "c" in a.dtype.kind + b.dtype.kind else FLOAT64
-    return as_dtype(a, dtype), as_dtype(b, dtype)
+    found = common_dtype(a, b) if dtype is None else dtype
+    return as_dtype(a, found), as_dtype(b, found)
