@@ -195,7 +195,7 @@ class CudaEngine(Stages):
         Parameters
         ----------
         size : tuple of int
-            Batch, m, n, k.
+            Batch, m, n, k; of complex matrices for a scheme of the family "complex".
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices.
         certified : bool
@@ -215,8 +215,20 @@ class CudaEngine(Stages):
         if isinstance(scheme, Slicing):
             return cut_slices(size, scheme, budget)
         num_planes = scheme.num_moduli + certified
-        tiles = self._tiles(size, num_planes, budget, scheme, host=True)
-        return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
+        if scheme.family == "complex" and (checked or not _in_pairs(scheme)):
+            batch, m, n, k = size
+            embedded = 1, 2 * m, n, 2 * k
+            tiles = self._tiles(embedded, num_planes, budget, scheme, host=True)
+            count = batch * num_tiles(embedded, tiles)
+            return Cut(4 * num_planes, count, tiles.workspace_bytes)
+        parts, num_gemms = 1, num_planes
+        if scheme.family == "complex":
+            parts = 2
+            # A certificate has four planes, or as good as that.
+            num_planes += 3 * certified
+            num_gemms = 2 * scheme.num_moduli + 4 * certified
+        tiles = self._tiles(size, num_planes, budget, scheme, host=True, parts=parts)
+        return Cut(num_gemms, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def _tiles(
         self,
