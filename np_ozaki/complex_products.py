@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 Real = NDArray[np.float64]
+"""Or of float32, where complex entries are of complex64."""
+
 Complex = NDArray[np.complex128]
 
 Conjugated = tuple[bool, bool]
@@ -65,7 +67,7 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
 
     Parameters
     ----------
-    x : (batch, m, k) or (batch, k, n) array of complex128
+    x : (batch, m, k) or (batch, k, n) array of complex128 or complex64
         A or B; of the host or a GPU.
     left : bool
         Whether it is A.
@@ -74,7 +76,7 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
 
     Returns
     -------
-    (batch, 2m, 2k) or (batch, 2k, n) array of float64
+    (batch, 2m, 2k) or (batch, 2k, n) array of float64 or float32
         C-contiguous, where `x` lies.
     """
     return _left(x, conjugated) if left else _right(x, conjugated)
@@ -129,11 +131,11 @@ def multiply_complex(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) array of complex128
+    a : (batch, m, k) array of complex128 or complex64
         Batch 1 broadcasts.  Of the host, or of a GPU like the others.
-    b : (batch, k, n) array of complex128
+    b : (batch, k, n) array of the same dtype
         Batch 1 broadcasts.
-    out : (batch, m, n) array of complex128
+    out : (batch, m, n) array of the same dtype
         Overwritten; must not overlap an operand.
     options : Options
         As for `precision.multiply`.
@@ -152,14 +154,15 @@ def multiply_complex(
     Raises
     ------
     OptionError
-        More moduli are asked for than complex products can take.
+        More moduli are asked for than complex products can take, or a tolerance below
+        what complex64 can keep.
     PrecisionError, CheckError, WorkspaceError
         As `precision.multiply`; rows of an error are those of `out`.
     """
     batch, m, n = out.shape
     k = a.shape[2]
     results = 1 + (low is not None)
-    size = 8 * (4 * m * k + 2 * k * n + 2 * m * n * results)
+    size = out.real.itemsize * (4 * m * k + 2 * k * n + 2 * m * n * results)
     parts = ranges(batch, max(1, _CHUNK_BYTES // max(1, size)))
     # What is kept of an operand is not kept of its conjugate.
     prepared = (
@@ -243,7 +246,7 @@ def complex_bound_of_ways(
     (batch, m, n) ndarray of complex128
         Real and imaginary parts bound those of ``C - A @ B``.
     """
-    result = np.empty_like(c)
+    result = np.empty(c.shape, dtype=np.complex128)
     for i, way in enumerate(ways):
         x, y = _left(_matrix(a, i)), _right(_matrix(b, i))
         bound = bound_of_ways(engine, x, y, _right(c[i : i + 1]), [way])

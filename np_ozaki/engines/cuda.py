@@ -124,6 +124,7 @@ class CudaEngine(Stages):
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
         if self.device.is_host(operands[0]):
             return CpuEngine().samples(*operands)
+        operands = tuple(_doubles(self.device, x) for x in operands)
         return cuda_samples.samples(self, *operands)
 
     def line_exponents(
@@ -160,6 +161,7 @@ class CudaEngine(Stages):
         return cuda_rebalance.line_units(self, self._lines(x, left))
 
     def _lines(self, x: Any, left: bool) -> Operands:
+        x = _doubles(self.device, x)
         return Operands(x if left else x.swapaxes(1, 2), self.device)
 
     def rebalance(self, a: Any, b: Any, family: Family = "real") -> Balanced:
@@ -172,6 +174,7 @@ class CudaEngine(Stages):
             return replace(
                 moved, a=self.from_host(moved.a, a), b=self.from_host(moved.b, b)
             )
+        a, b = (_doubles(self.device, x) for x in (a, b))
         return cuda_rebalance.rebalance(self, a, b)
 
     def cut(
@@ -246,7 +249,7 @@ class CudaEngine(Stages):
             On the same side; likewise.
         scheme : Scheme
             Moduli, scaling, shift of the product in question.
-        target : "conventional" or int
+        target : "conventional", "single" or int
             What is to be shown.
 
         Returns
@@ -254,6 +257,7 @@ class CudaEngine(Stages):
         (batch,) ndarray of int64
             As `Outcome.missing_bits`.
         """
+        a, b = (_doubles(self.device, x) for x in (a, b))
         batch = max(a.shape[0], b.shape[0])
         doubtful = np.ones(batch, dtype=np.int64)
         return self._missing_bits(
@@ -280,23 +284,23 @@ class CudaEngine(Stages):
 
         Parameters
         ----------
-        a : (batch, m, k) array of float64
+        a : (batch, m, k) array of float64 or float32
             On the device or the host, any strides; batch 1 broadcasts.
-        b : (batch, k, n) array of float64
+        b : (batch, k, n) array of float64 or float32
             On the same side, any strides; batch 1 broadcasts.
-        out : (batch, m, n) array of float64
+        out : (batch, m, n) array of float64 or float32
             On the same side, any strides; must not overlap an operand.
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
             and `prepared` follow.
         workspace_bytes : int, optional
             Device memory for this product; None is the device's own default.
-        certify : "conventional" or int, optional
+        certify : "conventional", "single" or int, optional
             Also tell whether every entry keeps to this bound (see `cpu_certificate`).
         line_shifts : tuple of (batch, lines) ndarray of int64, optional
             What the rows of A and the columns of B were scaled by before, on the host.
         low : (batch, m, n) array of float64, optional
-            Takes what the rounding to `out` left; on the same side.
+            Takes what the rounding to `out` left; on the same side; for float64 only.
         check : bool, optional
             Hold C' to checksums, each matrix as a whole; waits for the product.  Not
             for scaling "legacy".
@@ -322,6 +326,18 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
+        if out.dtype == np.float32:
+            return self._single(
+                a,
+                b,
+                out,
+                scheme,
+                workspace_bytes=workspace_bytes,
+                certify=certify,
+                line_shifts=line_shifts,
+                check=check,
+                prepared=prepared,
+            )
         limit = workspace_bytes or self.device.default_workspace()
         if isinstance(scheme, Slicing):
             keepers = self._keepers(a, b, prepared, limit)
@@ -347,6 +363,30 @@ class CudaEngine(Stages):
         else:
             outcome = self._recorded(key, job, workspace_bytes, (a, b, out))
         return self._looked_at(outcome, a, b, scheme, certify, limit)
+
+    def _single(
+        self, a: Any, b: Any, out: Any, scheme: AnyScheme, **options: Any
+    ) -> Outcome:
+        """Write the product to an `out` of float32, by way of one of float64."""
+        high, low = (_empty_like(self.device, out) for _ in range(2))
+        a, b = (_doubles(self.device, x) for x in (a, b))
+        if isinstance(scheme, Slicing) and scheme.accumulate == "float64":
+            # Sums that were rounded already: there is nothing left to know of them.
+            outcome = self.matmul(a, b, high, scheme, **options)
+            low[...] = 0.0
+        else:
+            outcome = self.matmul(a, b, high, scheme, low=low, **options)
+        # Rounded to odd: moved to the neighbour that `low` points to, if it is even.
+        steps = np.where((low < 0) == (high < 0), 1, -1)
+        bits = high.view(np.int64)
+        bits += steps * (((bits & 1) == 0) & (low != 0))
+        with np.errstate(all="ignore"):
+            out[...] = high
+        if not self.device.is_host(out):
+            return outcome
+        rows = np.isfinite(a).all(axis=2, keepdims=True)
+        columns = np.isfinite(b).all(axis=1, keepdims=True)
+        return replace(outcome, overflow=bool((np.isinf(out) & rows & columns).any()))
 
     def _looked_at(
         self,
@@ -773,3 +813,19 @@ class CudaEngine(Stages):
 def _flat(planes: Any) -> Any:
     """Return (num_moduli, products, lines, k) planes as planes of one matrix each."""
     return planes.reshape(-1, 1, *planes.shape[2:])
+
+
+def _doubles(device: Device, x: Any) -> Any:
+    """Return entries as float64, where they are."""
+    if x.dtype == np.float64:
+        return x
+    copy = _empty_like(device, x)
+    copy[...] = x
+    return copy
+
+
+def _empty_like(device: Device, x: Any) -> Any:
+    """Return an uninitialised array of float64, where another one is."""
+    if device.is_host(x):
+        return np.empty(x.shape)
+    return device.empty(x.shape, np.float64)
