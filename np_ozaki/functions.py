@@ -425,7 +425,7 @@ def prepare(
     check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
     if not array.dtype.isnative or array.dtype.char not in "fdFD":
-        limit = "prepared operands have float64, float32 or complex entries"
+        limit = "prepared operands have entries of float64, float32 or their complex"
         raise OperandTypeError(
             refusal("x.dtype", str(array.dtype), limit, "convert it by astype(float)")
         )
