@@ -25,13 +25,17 @@ DEVICE void store_pair(uint64* target, uint64 first, uint64 second) {
 const int OVERFLOW_FLAG = 1;
 const int INVALID_FLAG = 2;
 
-// An entry whose row of A or column of B is not finite: what IEEE arithmetic gives for
-// its k products in any order; `finite` where no product is NaN or infinite.
+// An entry, or a part of it, whose row of A or column of B is not finite: what IEEE
+// arithmetic gives for the products of its words in any order; `finite` where none of
+// them is NaN or infinite.
 DEVICE uint64 special_value(Operand a, Operand b, int64 batch_a, int64 row,
-                            int64 batch_b, int64 column, uint64 finite, int* flags) {
+                            int64 batch_b, int64 column, int part, uint64 finite,
+                            int* flags) {
   bool plus = false, minus = false;
-  for (int64 h = 0; h < a.k && !(plus && minus); ++h) {
-    uint64 x = a.at(batch_a, row, h), y = b.at(batch_b, column, h);
+  for (int64 h = 0; h < a.words() && !(plus && minus); ++h) {
+    uint64 x = a.at(batch_a, row, h ^ part), y = b.at(batch_b, column, h);
+    // The real part is that of xr yr - xi yi.
+    if (PARTS == 2 && !part) x ^= (uint64)h << 63;
     if (is_finite(x) && is_finite(y)) continue;
     if (!magnitude(x) || !magnitude(y)) plus = minus = true;  // Inf 0
     else if ((x ^ y) >> 63) minus = true;
@@ -48,9 +52,9 @@ DEVICE uint64 special_value(Operand a, Operand b, int64 batch_a, int64 row,
 // What an entry becomes of the bits of its finite product, and flags for it; `special`
 // is what its lines hold.
 DEVICE uint64 finished(uint64 bits, int special, Operand a, int64 batch_a, int64 row,
-                       Operand b, int64 batch_b, int64 column, int* flags) {
+                       Operand b, int64 batch_b, int64 column, int part, int* flags) {
   if (magnitude(bits) == INFINITY_BITS) atomicOr(flags, OVERFLOW_FLAG);
   if (special & HOLDS_NAN) return NAN_BITS;
   if (!special) return bits;
-  return special_value(a, b, batch_a, row, batch_b, column, bits, flags);
+  return special_value(a, b, batch_a, row, batch_b, column, part, bits, flags);
 }

@@ -17,6 +17,7 @@ import numpy as np
 from np_ozaki._kernels.render import Variant, is_wide
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.engines.cuda_stages import plane_count
 from np_ozaki.tiling import padded
 
 if TYPE_CHECKING:
@@ -33,15 +34,16 @@ __all__ = [
     "winograd_shape",
 ]
 
-FactsAndPlanes = tuple[Facts, Any]
+FactsAndPlanes = tuple[Facts, Any] | tuple[Facts, Any, Any]
 WinogradPlanes = tuple[Any, Any]
 FactsAndWinogradPlanes = tuple[Facts, Any, Any]
 
 _TILE = 8192
 """Entries of a block, 64 KiB: a multiprocessor then has room for three blocks."""
 
-_LINE_BITS = (3, 2, 1)
-"""Lines of a cluster.  Eight neighbours, read across, are 64 bytes."""
+_LINE_BITS = {1: (3, 2, 1), 2: (2, 1, 0)}
+"""Lines of a cluster, by parts of entries: eight neighbours, read across, are 64 bytes,
+and so are four complex ones."""
 
 _HALVED = range(1025, 8193)
 """Lengths of lines of which a block that makes planes takes half as many entries, of
@@ -88,25 +90,28 @@ class Shape(NamedTuple):
         Entries of each line in one block.
     blocks : int
         Blocks of a cluster, which share k.
+    parts : int
+        Rows that a line has in shared memory: 2 for complex entries.
     """
 
     line_bits: int
     chunk: int
     blocks: int
+    parts: int = 1
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: its tile, and what its warps find out."""
-        return _tile_bytes(self.line_bits, self.chunk) + _SLOT_BYTES
+        return _tile_bytes(self.line_bits + self.parts - 1, self.chunk) + _SLOT_BYTES
 
 
 def _tile_bytes(line_bits: int, chunk: int) -> int:
-    """Return the bytes of so many lines, the next one some banks further each."""
+    """Return the bytes of so many rows, the next one some banks further each."""
     return _WORD * (chunk + (_BANKS >> line_bits) << line_bits)
 
 
 @functools.cache
-def cluster_shape(k: int, *, with_planes: bool) -> Shape | None:
+def cluster_shape(k: int, *, with_planes: bool, parts: int = 1) -> Shape | None:
     """Return the smallest cluster that holds lines of some length.
 
     Parameters
@@ -115,19 +120,21 @@ def cluster_shape(k: int, *, with_planes: bool) -> Shape | None:
         Entries of a line.
     with_planes : bool
         Whether planes are made, besides facts.
+    parts : int, optional
+        2 for complex entries.
 
     Returns
     -------
     Shape or None
-        As many lines at a time as possible; None where not even two fit, or none is
-        needed.
+        As many lines at a time as possible; None where not even two of one part fit,
+        or none is needed.
     """
-    halved = with_planes and k in _HALVED
-    for line_bits in _LINE_BITS[halved:]:
+    halved = with_planes and parts == 1 and k in _HALVED
+    for line_bits in _LINE_BITS[parts][halved:]:
         for blocks in _CLUSTERS:
             chunk = padded(-(-k // blocks), _STEP >> line_bits)
-            if 0 < chunk << line_bits <= _TILE >> halved:
-                return Shape(line_bits, chunk, blocks)
+            if 0 < parts * chunk << line_bits <= _TILE >> halved:
+                return Shape(line_bits, chunk, blocks, parts)
     return None
 
 
@@ -154,8 +161,9 @@ def facts_and_planes(
     Returns
     -------
     tuple of (Facts, planes) or None
-        For A and for B, as `Stages.fused` returns them; None in place of an operand
-        that was not given.  None alone where lines are too long, or there are none.
+        For A and for B, as `Stages.fused` returns them, and after the planes of complex
+        operands what `Stages.cuts` returns, or None; None in place of an operand that
+        was not given.  None alone where lines are too long, or there are none.
     """
     return _of_lines(stages, (left, right), scheme, variant, with_planes=True)
 
@@ -205,7 +213,7 @@ def _of_lines(
     if not given or not all(x.x.size for x in given):
         return None
     longest = max(x.x.shape[2] for x in given)
-    shape = cluster_shape(longest, with_planes=with_planes)
+    shape = cluster_shape(longest, with_planes=with_planes, parts=variant.parts)
     if shape is None or shape.shared_bytes > stages.device.shared_bytes():
         return None
     sides = [
@@ -239,7 +247,7 @@ def _of_lines(
             variant=kernels,
             shared=shape.shared_bytes,
         )
-    first, second = (None if s is None else (s.facts, s.planes) for s in sides)
+    first, second = (None if s is None else s.made() for s in sides)
     return first, second
 
 
@@ -252,7 +260,7 @@ class _Side:
         Of the kernels that make its planes.
     blocks : int
         Blocks that work on it.
-    facts, planes
+    facts, planes, cuts
         Results, once `allocate` was called.
     """
 
@@ -268,12 +276,14 @@ class _Side:
         self.variant = stages.operand_variant(variant, scheme, left=left)
         self._stages = stages
         self._operand = operand
+        self._left = left
         self._rule = stages.rule(scheme, left)
         batch, lines, _ = operand.x.shape
         self._groups = padded(lines) >> shape.line_bits
         self.blocks = batch * self._groups * shape.blocks
         self.facts: Facts
         self.planes: Any = None
+        self.cuts: Any = None
 
     def allocate(self, with_planes: bool) -> None:
         """Make room for the results, which nothing needs to be in at first."""
@@ -281,12 +291,25 @@ class _Side:
         device = self._stages.device
         self.facts = Facts(device.empty((4, batch, lines), np.uint64))
         if with_planes:
-            count = self.variant.num_moduli + self.variant.cut_plane
+            count = plane_count(self.variant)
             self.planes = self._stages.new_planes(self._operand, count)
+            if self._operand.is_complex and self.variant.cut_plane:
+                self.cuts = self._stages.new_cuts(self._operand, left=self._left)
+
+    def made(self) -> FactsAndPlanes:
+        """Return the results."""
+        if self._operand.is_complex:
+            return self.facts, self.planes, self.cuts
+        return self.facts, self.planes
 
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' structure."""
         device, x = self._stages.device, self._operand
+        more: tuple[int, ...] = ()
+        if x.is_complex:
+            more = (_NOTHING,) * 5
+            if self.cuts is not None:
+                more = self._stages.cut_fields(self.cuts, left=self._left)
         return (
             *x.fields(),
             *self.facts.fields(device),
@@ -294,6 +317,7 @@ class _Side:
             *_planes_fields(self._stages, self.planes),
             _how_copied(self._stages, x),
             self._groups,
+            *more,
         )
 
 
@@ -309,6 +333,8 @@ def _how_copied(stages: Stages, operand: Operands) -> int:
     """Return the way in which lines go to shared memory."""
     if not operand.along:
         return _ACROSS
+    if operand.is_complex:
+        return _ALONG
     pointer, batch_stride, line_stride, k_stride, lines, _ = operand.fields()
     strides = (
         *((batch_stride,) if operand.x.shape[0] > 1 else ()),
@@ -334,7 +360,9 @@ def has_winograd(scheme: Scheme) -> bool:
     bool
         Where scaled integers are short enough that sums of four fit 64 bits.
     """
-    return not scheme.shift and not is_wide(scheme.num_moduli, scheme.scaling)
+    return not scheme.shift and not is_wide(
+        scheme.num_moduli, scheme.scaling, family=scheme.family
+    )
 
 
 def winograd_planes(

@@ -6,7 +6,7 @@ Rows of A and columns of B are both "lines", read along k.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -317,13 +317,27 @@ class Operands:
     Attributes
     ----------
     x : (batch, lines, k) device array
-        Rows of A or columns of B, any strides: float64, or what came of it.
+        Rows of A or columns of B, any strides: float64, complex128, or what came of it.
     device : Device
         Where it lies.
+    conjugated : bool
+        Whether the conjugates of complex entries are meant.
     """
 
     x: Any
     device: Device = field(repr=False)
+    conjugated: bool = False
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether entries have two parts."""
+        return bool(self.x.dtype.kind == "c")
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """Batch, lines, and words of a line: parts of its entries."""
+        batch, lines, k = self.x.shape
+        return batch, lines, k << self.is_complex
 
     @property
     def along(self) -> bool:
@@ -335,8 +349,10 @@ class Operands:
 
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' view."""
-        strides = (s // self.x.dtype.itemsize for s in self.x.strides)
-        return (self.device.pointer(self.x), *strides, *self.x.shape[1:])
+        more = (int(self.conjugated),) if self.is_complex else ()
+        word = self.x.dtype.itemsize >> len(more)
+        strides = (s // word for s in self.x.strides)
+        return (self.device.pointer(self.x), *strides, *self.x.shape[1:], *more)
 
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
@@ -344,4 +360,4 @@ class Operands:
 
     def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
         """Return a part of every matrix."""
-        return Operands(self.x[:, lines, inner], self.device)
+        return replace(self, x=self.x[:, lines, inner])

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from single_pairs import normals, single_operands, special_operands, tie_operands
 
 import np_ozaki
+from np_ozaki import context
+from np_ozaki.complex_products import multiply_complex
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics import budget, reference
@@ -442,3 +444,22 @@ def test_engines_equal_the_cpu_engine(place):
         found = place.engine.matmul(a, b, out, scheme)
         assert_same_bits(out, want)
         assert (found.overflow, found.invalid) == (outcome.overflow, outcome.invalid)
+
+
+@pytest.mark.parametrize("spread", [0.0, 8.0])
+def test_complex_products_of_engines(place, spread):
+    a = normals(17, (2, 6, 9), spread, np.complex64)
+    b = normals(18, (1, 9, 5), spread, np.complex64)
+    options = context.default_options()
+    results = []
+    for engine in (CpuEngine(1), place.engine, place.other):
+        for own in (np.array,) if engine.name == "cpu" else (place.own, np.array):
+            out = own(np.zeros((2, 6, 5), np.complex64))
+            served = multiply_complex(
+                engine, own(a), own(b), out, options, conjugated=(True, False)
+            )
+            c = out if own is np.array else place.host(out)
+            results.append((c, served.ways))
+    for c, ways in results[1:]:
+        assert_same_bits(c, results[0][0])
+        assert ways == results[0][1]
