@@ -420,33 +420,37 @@ def test_cublas_leaves_float32_to_the_own_engine(monkeypatch):
 # ---- Other engines ----
 
 
-def test_engines_equal_the_cpu_engine(place):
+# Each takes a compiler; the others are for the whole suite.
+@pytest.mark.parametrize(
+    ("scheme", "target"),
+    [
+        (Scheme(7), "single"),
+        pytest.param(Scheme(20, "accurate"), None, marks=pytest.mark.slow),
+        pytest.param(
+            Slicing(4, 8, "triangular", "exact"), None, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_engines_equal_the_cpu_engine(place, scheme, target):
     a, b = normals(15, (2, 6, 20), 2.0), normals(16, (1, 20, 5), 2.0)
     a[1] *= np.float32(2.0**-120)
     a[0, 3], b[0, 4, 2] = np.float32(3e38), np.float32(np.inf)
-    cpu = CpuEngine(1)
-    for scheme, target in (
-        (Scheme(7), "single"),
-        (Scheme(20, "accurate"), None),
-        (Slicing(4, 8, "triangular", "exact"), None),
-    ):
-        want = np.empty((2, 6, 5), np.float32)
-        outcome = cpu.matmul(a, b, want, scheme, certify=target)
-        for engine in place.engines():
-            out = place.own(np.full(want.shape, 7, np.float32))
-            found = engine.matmul(
-                place.own(a), place.own(b), out, scheme, certify=target
-            )
-            assert_same_bits(place.host(out), want)
-            if target:
-                assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
-        out = np.empty_like(want)
-        found = place.engine.matmul(a, b, out, scheme)
-        assert_same_bits(out, want)
-        assert (found.overflow, found.invalid) == (outcome.overflow, outcome.invalid)
+    want = np.empty((2, 6, 5), np.float32)
+    outcome = CpuEngine(1).matmul(a, b, want, scheme, certify=target)
+    for engine in place.engines():
+        out = place.own(np.full(want.shape, 7, np.float32))
+        operands = place.own(a), place.own(b)
+        found = engine.matmul(*operands, out, scheme, certify=target)
+        assert_same_bits(place.host(out), want)
+        if target:
+            assert found.missing_bits.tolist() == outcome.missing_bits.tolist()
+    out = np.empty_like(want)
+    found = place.engine.matmul(a, b, out, scheme)
+    assert_same_bits(out, want)
+    assert (found.overflow, found.invalid) == (outcome.overflow, outcome.invalid)
 
 
-@pytest.mark.parametrize("spread", [0.0, 8.0])
+@pytest.mark.parametrize("spread", [0.0, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_complex_products_of_engines(place, spread):
     a = normals(17, (2, 6, 9), spread, np.complex64)
     b = normals(18, (1, 9, 5), spread, np.complex64)
