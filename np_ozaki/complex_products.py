@@ -67,14 +67,14 @@ def as_operands(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) array of complex128
-    b : (batch, k, n) array of complex128
-    out : (batch, m, n) array of complex128
+    a : (batch, m, k) array of complex128 or complex64
+    b : (batch, k, n) array of the same dtype
+    out : (batch, m, n) array of the same dtype
 
     Returns
     -------
-    a, b : ComplexOperand or array of float64
-    out : array of complex128, or of float64 with twice the rows
+    a, b : ComplexOperand, or array of float64 or float32
+    out : complex array, or one of their parts with twice the rows
     """
     if engine.takes_complex:
         return ComplexOperand(a, left=True), ComplexOperand(b, left=False), out
@@ -99,11 +99,11 @@ def multiply_complex(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) array of complex128
+    a : (batch, m, k) array of complex128 or complex64
         Batch 1 broadcasts.  Of the host, or of a GPU like the others.
-    b : (batch, k, n) array of complex128
+    b : (batch, k, n) array of the same dtype
         Batch 1 broadcasts.
-    out : (batch, m, n) array of complex128
+    out : (batch, m, n) array of the same dtype
         Overwritten; must not overlap an operand.
     options : Options
         As for `precision.multiply`.
@@ -122,7 +122,8 @@ def multiply_complex(
     Raises
     ------
     OptionError
-        More moduli are asked for than complex products can take.
+        More moduli are asked for than complex products can take, or a tolerance below
+        what complex64 can keep.
     PrecisionError, CheckError, WorkspaceError
         As `precision.multiply`; rows of an error are those of `out`.
     """
@@ -139,7 +140,8 @@ def multiply_complex(
             raise _of_complex(error, 0, out.shape[1]) from None
     batch, m, n = out.shape
     k = a.shape[2]
-    parts = ranges(batch, _step(m, n, k, double=low is not None))
+    step = _step(m, n, k, double=low is not None, itemsize=out.real.itemsize)
+    parts = ranges(batch, step)
 
     def operand(x: Complex, part: slice, *, left: bool) -> NDArray[np.float64]:
         conj = conjugated[0 if left else 1]
@@ -158,8 +160,7 @@ def multiply_complex(
         x = operand(a, part, left=True) if first is None else first
         y = operand(b, part, left=False) if second is None else second
         target = out[part]
-        shape = target.shape[0], 2 * m, n
-        here = np.empty_like(target.real, shape=shape, order="C")
+        here = np.empty_like(out.real, shape=(target.shape[0], 2 * m, n), order="C")
         rest = None if low is None else np.empty_like(here)
         pair = kept_a, kept_b
         try:
@@ -212,7 +213,7 @@ def cut_complex(
     }
     if engine.takes_complex and isinstance(scheme, Scheme):
         return engine.cut(size, scheme, **how)
-    step = 1 if engine.takes_complex else _step(m, n, k, double=double)
+    step = 1 if engine.takes_complex else _step(m, n, k, double=double, itemsize=8)
     whole = engine.cut((min(step, batch), 2 * m, n, 2 * k), scheme, **how)
     rest = engine.cut((batch % step, 2 * m, n, 2 * k), scheme, **how)
     return Cut(
@@ -222,9 +223,9 @@ def cut_complex(
     )
 
 
-def _step(m: int, n: int, k: int, *, double: bool) -> int:
+def _step(m: int, n: int, k: int, *, double: bool, itemsize: int) -> int:
     """Return how many matrices of a batch are embedded at a time."""
-    size = 8 * (4 * m * k + 2 * k * n + 2 * m * n * (1 + double))
+    size = itemsize * (4 * m * k + 2 * k * n + 2 * m * n * (1 + double))
     return max(1, _CHUNK_BYTES // max(1, size))
 
 
@@ -272,7 +273,7 @@ def complex_bound_of_ways(
     (batch, m, n) ndarray of complex128
         Real and imaginary parts bound those of ``C - A @ B``.
     """
-    result = np.empty_like(c)
+    result = np.empty(c.shape, dtype=np.complex128)
     for i, way in enumerate(ways):
         x = embedded(_matrix(a, i), left=True)
         y = embedded(_matrix(b, i), left=False)

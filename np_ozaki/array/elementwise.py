@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, borrow
-from np_ozaki.array.storage import MULTIPLIED, NotOnDevice, Storage
+from np_ozaki.array.storage import COMPUTED, NotOnDevice, Storage
 from np_ozaki.engines import choice
 
 __all__ = ["elementwise", "new_on_device"]
@@ -105,7 +105,7 @@ def _operand(x: Any) -> Any:
     """Return an operand as number, ndarray or Core that fits, or None for others."""
     if isinstance(x, (Core, np.ndarray)):
         view = x._view if isinstance(x, Core) else x
-        plain = type(view) is np.ndarray and view.dtype.char in MULTIPLIED
+        plain = type(view) is np.ndarray and view.dtype.char in COMPUTED
         return x if plain and view.dtype.isnative and view.ndim else None
     if type(x) in {float, np.float64}:
         return float(x)

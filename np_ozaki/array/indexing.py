@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, borrow, to_store, unwrap
 from np_ozaki.array.elementwise import new_on_device
-from np_ozaki.array.storage import MULTIPLIED, NotOnDevice
+from np_ozaki.array.storage import COMPUTED, NotOnDevice
 
 __all__ = ["get", "put"]
 
@@ -132,7 +132,7 @@ def put(x: Core, key: Any, value: Any) -> None:
 
 def _put_on_device(x: Core, key: Any, value: Any) -> bool:
     """Write on the device where NumPy would only copy; return whether it was done."""
-    if x._view.dtype.char not in MULTIPLIED:
+    if x._view.dtype.char not in COMPUTED:
         return False
     target = x._view[key]
     if not isinstance(target, np.ndarray):

@@ -26,7 +26,7 @@ from np_ozaki.errors import EngineUnavailableError, refusal
 from np_ozaki.stats import Direction
 
 __all__ = [
-    "MULTIPLIED",
+    "COMPUTED",
     "ON_DEVICE",
     "NotOnDevice",
     "Side",
@@ -49,9 +49,8 @@ _generation = 0
 ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
 """Characters of the dtypes that a device may hold."""
 
-MULTIPLIED = frozenset("dD")
-"""Characters of the dtypes whose products an engine makes: such entries are taken to a
-device, and are computed and written there."""
+COMPUTED = frozenset("dD")
+"""Characters of the dtypes of entries that are computed and written on a device."""
 
 
 class NotOnDevice(Exception):
@@ -271,7 +270,7 @@ class Storage:
             small
             or self.shared
             or self._writing
-            or view.dtype.char not in "dD"
+            or view.dtype.char not in "fdFD"
             or not self.may_move
         ):
             return None

@@ -15,7 +15,7 @@ from np_ozaki.array.elementwise import elementwise
 from np_ozaki.array.functions import count_on_host
 from np_ozaki.array.products import multiply
 from np_ozaki.engines import choice
-from np_ozaki.routes.decision import is_routed
+from np_ozaki.routes.decision import is_multiplied
 
 __all__ = ["call", "is_stranger"]
 
@@ -91,7 +91,7 @@ def _on_engine_or_device(
     if ufunc is np.matmul and others <= {"dtype"}:
         dtype = kwargs.get("dtype")
         wanted = None if dtype is None else np.dtype(dtype)
-        if wanted is None or is_routed(wanted):
+        if wanted is None or is_multiplied(wanted):
 
             def native(a: Any, b: Any, out: Any = None) -> Any:
                 return np.matmul(a, b, out=out, dtype=dtype)

@@ -21,15 +21,21 @@ __all__ = [
     "as_common",
     "as_dtype",
     "common_dtype",
-    "is_routed",
+    "is_multiplied",
     "options_for",
     "routed_dtype",
 ]
 
 COMPLEX128: Final = np.dtype(np.complex128)
 
+FLOAT32: Final = np.dtype(np.float32)
+COMPLEX64: Final = np.dtype(np.complex64)
+
+_MULTIPLIED: Final = frozenset({FLOAT64, COMPLEX128, FLOAT32, COMPLEX64})
+"""The dtypes of products that an engine makes."""
+
 _ROUTED: Final = {dtype: dtype for dtype in (FLOAT64, COMPLEX128)}
-"""The dtypes of products that are routed, each found by what is equal to it."""
+"""Those that a scope routes, each found by what is equal to it."""
 
 
 def options_for(
@@ -152,8 +158,8 @@ def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
 
 
-def is_routed(dtype: np.dtype[Any]) -> bool:
-    """Return whether products of a dtype are the engine's business.
+def is_multiplied(dtype: np.dtype[Any]) -> bool:
+    """Return whether products of a dtype are an engine's business.
 
     Parameters
     ----------
@@ -164,29 +170,17 @@ def is_routed(dtype: np.dtype[Any]) -> bool:
     -------
     bool
     """
-    return dtype in _ROUTED
-
-
-def common_dtype(a: Any, b: Any) -> np.dtype[Any]:
-    """Return the dtype in which the engine multiplies two arrays.
-
-    Parameters
-    ----------
-    a, b : array
-        Of the host or a GPU; their product is the engine's business.
-
-    Returns
-    -------
-    dtype
-        `COMPLEX128` where one is complex, else `FLOAT64`.
-    """
-    return COMPLEX128 if "c" in a.dtype.kind + b.dtype.kind else FLOAT64
+    return dtype in _MULTIPLIED
 
 
 def as_common(
-    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any] | None = None
+    a: NDArray[Any],
+    b: NDArray[Any],
+    dtype: np.dtype[Any] | None = None,
+    *,
+    wide: bool = False,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both operands as arrays of the dtype that they are multiplied in.
+    """Return both operands as entries of the one dtype that they multiply in.
 
     Parameters
     ----------
@@ -194,11 +188,38 @@ def as_common(
         Subclasses come back as ndarrays.
     dtype : dtype, optional
         What the caller asked for.
+    wide : bool, optional
+        Whether it is float64 or complex128 in any case.
 
     Returns
     -------
     tuple of two ndarrays
         Same entries, cast as NumPy's products cast them.
     """
-    found = common_dtype(a, b) if dtype is None else dtype
+    found = common_dtype(a, b, wide=wide) if dtype is None else dtype
     return as_dtype(a, found), as_dtype(b, found)
+
+
+def common_dtype(a: Any, b: Any, *, wide: bool = False) -> np.dtype[Any]:
+    """Return the one dtype that two operands of the engine multiply in.
+
+    Parameters
+    ----------
+    a, b : array
+        Of the host or a GPU.
+    wide : bool, optional
+        Whether it is float64 or complex128 in any case.
+
+    Returns
+    -------
+    dtype
+        Of native byte order.
+    """
+    left: np.dtype[Any] = a.dtype
+    right: np.dtype[Any] = b.dtype
+    if left is FLOAT64 is right:
+        return FLOAT64
+    whole = "c" in left.kind + right.kind
+    if not wide and np.result_type(left, right).char in "fF":
+        return COMPLEX64 if whole else FLOAT32
+    return COMPLEX128 if whole else FLOAT64

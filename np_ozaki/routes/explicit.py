@@ -16,7 +16,7 @@ from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.gemm import matmul_arrays
-from np_ozaki.routes.decision import FLOAT64, as_common, is_routed
+from np_ozaki.routes.decision import FLOAT64, as_common, is_multiplied
 from np_ozaki.stats import CallInfo
 
 __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
@@ -74,7 +74,7 @@ def dtype_reason(*operands: Any, dtype: np.dtype[Any] | None = None) -> str | No
         found = np.result_type(*dtypes) if dtype is None else dtype
         # NumPy does not cast complex entries to real ones.
         fits = found.kind == "c" or all(d.kind != "c" for d in dtypes)
-        if fits and is_routed(found):
+        if fits and is_multiplied(found):
             return None
     return f"dtypes {', '.join(d.name for d in dtypes)}"
 
@@ -92,7 +92,7 @@ def matmul_product(
 
     Parameters
     ----------
-    a, b : ndarray of float64, or both of complex128
+    a, b : ndarray of float64, or both of float32, complex128 or complex64
         1-D or more.
     out : ndarray or None
         Where to write.
