@@ -12,14 +12,22 @@
 #define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
-// An operand: (batch, lines, k) doubles by their bits; strides in doubles.
+// An entry of an operand by its bits: of a double or of an FP32 number.
+#ifdef SINGLE
+typedef uint32 Word;
+#else
+typedef uint64 Word;
+#endif
+
+// An operand: (batch, lines, k) entries; strides in entries.
 struct Operand {
-  const uint64* data;
+  const Word* data;
   int64 batch_stride, line_stride, k_stride;
   int64 lines, k;
 
+  // As a double, whatever it is.
   DEVICE uint64 at(int64 batch, int64 line, int64 h) const {
-    return data[batch * batch_stride + line * line_stride + h * k_stride];
+    return widened(data[batch * batch_stride + line * line_stride + h * k_stride]);
   }
 };
 

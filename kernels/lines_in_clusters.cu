@@ -29,13 +29,13 @@ struct NoTables {};
 
 DEVICE NoTables tables_of(int) { return {}; }
 
-DEVICE void planes_of(NoTables, const uint64* entries, int share, const Planes& planes,
+DEVICE void planes_of(NoTables, const Word* entries, int share, const Planes& planes,
                       int64 batch, int64 line, int64 start, Scaling scaling, int lane) {
   for (int h = GROUP * lane; h < share && start + h < planes.k_padded;
        h += GROUP * WARP) {
     uint64 bits[GROUP];
 #pragma unroll
-    for (int i = 0; i < GROUP; ++i) bits[i] = entries[swizzled(h) + i];
+    for (int i = 0; i < GROUP; ++i) bits[i] = widened(entries[swizzled(h) + i]);
     Residues()(bits, scaling.exponent, scaling.e, planes.group(batch, line, start + h),
                planes.plane_stride / 8);
   }
@@ -47,27 +47,28 @@ DEVICE LaneTables tables_of(int lane) { return LaneTables(TABLES, lane); }
 
 // Entries 0 to `stop` of a line in shared memory, to `row` of the first plane.
 template <bool plain>
-DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int stop,
+DEVICE void planes_of(const LaneTables& tables, const Word* entries, int stop,
                       uint8* row, int64 plane_stride, Scaling scaling, int lane) {
   int first = swizzled(first_entry(lane)), g = lane >> 2, t = lane & 3;
   bool has_first = HALVES == 2 || g < NUM_MODULI;
   bool has_second = HALVES == 2 && g + 8 < NUM_MODULI;
   uint8* target = row + g * plane_stride + 16 * t;
   uint8* second = target + 8 * plane_stride;
-  const uint64* place = entries + first;
+  const Word* place = entries + first;
   const int64 other = (first ^ 8) - first;
-  uint64 next[2] = {place[0], place[other]};
+  Word next[2] = {place[0], place[other]};
 #pragma unroll 1
   for (int left = stop; left > 0; left -= STEP) {
     // Those of the next step are under way while this one's are worked on; after the
     // last step they are not used, whatever follows the line in shared memory.
-    uint64 bits[2] = {next[0], next[1]};
+    Word bits[2] = {next[0], next[1]};
     place += STEP;
     next[0] = place[0];
     next[1] = place[other];
     uint64 value[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) value[i] = integer_of<plain>(bits[i], scaling);
+    for (int i = 0; i < 2; ++i)
+      value[i] = offset_to(OFFSET, integer_of<plain>(bits[i], scaling));
     uint32 bytes[2][4];
     tables.residues(value, bytes);
     bool inside = left > 16 * t;
@@ -85,7 +86,7 @@ DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int stop,
   }
 }
 
-DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int share,
+DEVICE void planes_of(const LaneTables& tables, const Word* entries, int share,
                       const Planes& planes, int64 batch, int64 line, int64 start,
                       Scaling scaling, int lane) {
   int64 room = planes.k_padded - start;
@@ -101,7 +102,8 @@ DEVICE void planes_of(const LaneTables& tables, const uint64* entries, int share
 template <int blocks>
 DEVICE void lines_in_cluster(const Work& work) {
   let_next_start();
-  DYNAMIC_SHARED(uint64, tile);
+  DYNAMIC_SHARED(uint64, storage);
+  Word* tile = (Word*)storage;
   bool second = blockIdx.x >= work.first_blocks;
   const Lines& side = work.sides[second];
   uint32 block = blockIdx.x - (second ? (uint32)work.first_blocks : 0u);
@@ -110,7 +112,7 @@ DEVICE void lines_in_cluster(const Work& work) {
   int64 batch = group / groups, first_line = (int64)(group % groups) << line_bits;
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
-  int pitch = chunk + (16 >> line_bits);
+  int pitch = chunk + (BANKS >> line_bits);
   Slots& slots = *(Slots*)(tile + ((int64)pitch << line_bits));
   open_slots<blocks>(slots);
   wait_for_last();
@@ -121,8 +123,8 @@ DEVICE void lines_in_cluster(const Work& work) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int of_block = warp & ((1 << line_bits) - 1);
   int share = chunk >> 3 << line_bits, shift = (warp >> line_bits) * share;
-  const uint64* part = tile + of_block * pitch + shift;
-  const uint64* spread_out = part + swizzled(lane) - lane;
+  const Word* part = tile + of_block * pitch + shift;
+  const Word* spread_out = part + swizzled(lane) - lane;
   auto entry = [spread_out](int64 h) { return spread_out[(int)h]; };
   const auto tables = tables_of(lane);  // while entries are on their way
   wait_for_copies();

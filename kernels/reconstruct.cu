@@ -8,7 +8,7 @@
 // the one rounding left.
 KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batch_a,
                         Operand b, LineFacts columns, int64 batch_b, Result out,
-                        int64 width, int* flags, Result low) {
+                        int64 width, int* flags, Beside low) {
   Entries entries(out.rows, out.columns, (int)width);
   if (entries.outside) return;
   int64 batch = blockIdx.z, j = entries.column;
@@ -25,7 +25,7 @@ KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batc
     int exponents = rows.exponents[row] + nu;
     uint32 value[VALUE_WORDS];
     bool negative = crt(values, value);
-    uint64 bits = rounded<VALUE_WORDS>(value, negative, exponents);
+    Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
     int special = rows.special[row] | special_column;
     bits = finished(bits, special, a, of_a, i, b, of_b, j, flags);
     *out.at(batch, i, j) = bits;

@@ -40,15 +40,16 @@ struct Tiles {
   Operand b;
   LineFacts columns;
   int64 batch_b;
-  Result out, low, remainders;
+  Result out;
+  Beside low, remainders;
   int* flags;
 };
 
 // Exponents of lines, by what they add to the exponent field of a result.  A line that
 // is not finite gets a number that no field comes back from.
 const int FAR_FIELD = 1 << 28;
-const int FIELD_BASE = PRODUCT_BITS + 1022;
-const uint32 LARGEST_FIELD = 2044;
+const int FIELD_BASE = PRODUCT_BITS + Format<Bits>::LARGEST_EXPONENT - 1;
+const uint32 LARGEST_FIELD = 2 * Format<Bits>::LARGEST_EXPONENT - 2;
 
 // A group of rows of a tile, by its first entry.
 struct Group {
@@ -166,13 +167,13 @@ DEVICE void wait_for_step() {
 struct Pair {
   int row, column;
   int fields[2];     // what lines add to the exponent fields
-  uint64* target;
-  uint64* mirror;    // in shared memory
+  Bits* target;
+  Bits* mirror;      // in shared memory
 };
 
 // An entry that is 0, close to P / 2, subnormal, infinite or of a line that is not finite.
-DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
-                      int entry, uint32* value, bool* negative, int* exponents) {
+DEVICE Bits unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
+                    int entry, uint32* value, bool* negative, int* exponents) {
   int64 row = quarter.row + settled(at.row);
   int64 column = quarter.column + settled(at.column) + entry;
   int64 of_a = x.batch_a > 1 ? quarter.batch : 0;
@@ -180,12 +181,12 @@ DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
   int64 of_row = of_a * x.out.rows + row, of_column = of_b * x.out.columns + column;
   *negative = corrected(value, *negative);
   *exponents = x.rows.exponents[of_row] + x.columns.exponents[of_column];
-  uint64 bits = rounded<LIMB_WORDS>(value, *negative, *exponents + LIMB_PAD);
+  Bits bits = rounded<LIMB_WORDS, Bits>(value, *negative, *exponents + LIMB_PAD);
   int special = x.rows.special[of_row] | x.columns.special[of_column];
   return finished(bits, special, x.a, of_a, row, x.b, of_b, column, x.flags);
 }
 
-DEVICE void put(const Result& result, int64 batch, int64 row, int64 column,
+DEVICE void put(const Beside& result, int64 batch, int64 row, int64 column,
                 uint64 bits) {
   *result.at(batch, row, column) = bits;
 #if SYMMETRIC
@@ -198,7 +199,7 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
                    LimbPair* sums, bool negated, const Weights& weights) {
   take_quotient(sums, negated, weights);
   uint32 value[2][LIMB_WORDS];
-  uint64 results[2];
+  Bits results[2];
   bool negative[2], usual[2], inside[2];
   int exponents[2];
 #pragma unroll
@@ -210,7 +211,7 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
     uint32 top = value[entry][LIMB_WORDS - 1];
     int zeros = leading_zeros(top);
     uint32 field = (uint32)(at.fields[entry] - zeros);
-    results[entry] = rounded_inside<LIMB_WORDS>(value[entry], zeros, field, sign);
+    round_inside<LIMB_WORDS>(value[entry], zeros, field, sign, &results[entry]);
     usual[entry] = top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD;
     inside[entry] = at.row < quarter.rows && at.column + entry < quarter.columns;
     exponents[entry] = FIELD_BASE - at.fields[entry];
@@ -244,7 +245,7 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
   }
 #endif
   if (!inside[0]) return;
-  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % 16 == 0) {
+  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % sizeof results == 0) {
     store_pair(at.target, results[0], results[1]);
   } else {
     at.target[0] = results[0];
@@ -262,11 +263,11 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
 struct Room {
   const int* row_fields;
   const int* column_fields;
-  uint64* mirror;
+  Bits* mirror;
 };
 
 DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int column,
-                    uint64* target) {
+                    Bits* target) {
   Pair at;
   at.row = row;
   at.column = column;
@@ -291,12 +292,12 @@ DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32
 // The two entries of one half of a thread's words, in every quarter of C; `row`,
 // `column` and `target` are the first one's in the first quarter.
 DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room,
-                            int row, int column, uint64* target, const uint32* words,
+                            int row, int column, Bits* target, const uint32* words,
                             uint32 half, const LimbPair* bias,
                             const Weights& weights) {
   auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
     Quarter quarter(x, group, lower, right);
-    uint64* there = target + lower * x.half_rows * x.out.row_stride +
+    Bits* there = target + lower * x.half_rows * x.out.row_stride +
                     right * x.half_columns * x.out.column_stride;
     finish(x, quarter, pair_at(room, quarter, row, column, there), sums, negated,
            weights);
@@ -326,7 +327,7 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
 #if SYMMETRIC
 // A patch that lies in shared memory by columns, as rows of the lower triangle.
 DEVICE void write_mirrored(const Tiles& x, int64 batch, int64 row, int64 column,
-                           const uint64* mirror, int lane) {
+                           const Bits* mirror, int lane) {
   int64 i = row + lane % PATCH_ROWS;
   for (int c = lane / PATCH_ROWS; c < PATCH_COLUMNS; c += LANES / PATCH_ROWS) {
     if (i < x.out.rows && column + c < x.out.columns)
@@ -372,7 +373,7 @@ KERNEL void reconstruct_tiles(Tiles x) {
   if (most.rows <= 0 || most.columns <= 0) return;
 
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
-  uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
+  Bits* mirrors = (Bits*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
                mirrors + warp * PATCH_COLUMNS * MIRROR_PITCH};
   Copies copies(buffers, lane);
@@ -411,7 +412,7 @@ KERNEL void reconstruct_tiles(Tiles x) {
     int first_row = next_row, first_column = next_column;
     int row = settled(first_row + lane_row);
     int column = settled(first_column + lane_column);
-    uint64* target = x.out.at(group.batch, group.row + row, group.column + column);
+    Bits* target = x.out.at(group.batch, group.row + row, group.column + column);
     const uint8* source = next_source + AHEAD * STEP_BYTES;
     next += stride;
     look();

@@ -191,6 +191,8 @@ class CudaTiles:
         Whether B is A^T: one operand, and the tiles on and above the diagonal.
     sums_bytes : int
         Bytes of all products of one entry, where these are not int32 of each plane.
+    itemsize : int
+        Of an entry of operands and result.
     """
 
     batch: int
@@ -204,6 +206,7 @@ class CudaTiles:
     products: int = 1
     symmetric: bool = False
     sums_bytes: int = 0
+    itemsize: int = 8
 
     @property
     def entry_bytes(self) -> int:
@@ -231,7 +234,8 @@ class CudaTiles:
         panels = 0
         if self.host:
             # Two of each operand and three results, so that copies and kernels overlap.
-            panels = 16 * (self.m + self.n) * self.inner + 24 * self.m * self.n
+            entries = 2 * (self.m + self.n) * self.inner + 3 * self.m * self.n
+            panels = self.itemsize * entries
         return self.batch * (planes + panels)
 
 
@@ -251,6 +255,7 @@ def choose_cuda_tiles(
     host: bool = False,
     sums_bytes: int = 0,
     exact_k: int | None = None,
+    itemsize: int = 8,
 ) -> CudaTiles:
     """Return the tiles of a product on a GPU that fit a budget.
 
@@ -268,6 +273,8 @@ def choose_cuda_tiles(
         As in `CudaTiles`.
     exact_k : int, optional
         Longest inner length of a tile; by default `INT8_K_BLOCK`.
+    itemsize : int, optional
+        As in `CudaTiles`.
 
     Returns
     -------
@@ -276,7 +283,9 @@ def choose_cuda_tiles(
         line in any direction, whatever the budget.
     """
     deep = min(k, exact_k or INT8_K_BLOCK)
-    tiles = CudaTiles(1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes)
+    tiles = CudaTiles(
+        1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes, itemsize=itemsize
+    )
     most = _PRODUCT_BYTES
     if sums_bytes:
         # Panels as wide as those of planes are long: A's are read again for each.
@@ -288,7 +297,8 @@ def choose_cuda_tiles(
             tiles = replace(tiles, m=_half(tiles.m))
     if host:
         # A few panels, so that copies and kernels overlap.
-        while tiles.n > _GOOD_TILE and 4 * tiles.n > n and 8 * k * n > _PANEL_BYTES:
+        large = itemsize * k * n > _PANEL_BYTES
+        while tiles.n > _GOOD_TILE and 4 * tiles.n > n and large:
             tiles = replace(tiles, n=_half(tiles.n))
     floors = ((_GOOD_TILE, _GOOD_K), (_SMALLEST_TILE, _SMALLEST_TILE), (1, _ALIGNMENT))
     for smallest, smallest_k in floors:
@@ -325,6 +335,7 @@ def choose_residue_tiles(
     host: bool = False,
     winograd: bool = True,
     symmetric: bool = False,
+    itemsize: int = 8,
 ) -> CudaTiles | None:
     """Return the tiles of a product on a GPU that makes residue tiles.
 
@@ -342,6 +353,8 @@ def choose_residue_tiles(
         Whether a tile may take the Strassen-Winograd scheme.
     symmetric : bool, optional
         Whether B is A^T, on the device.
+    itemsize : int, optional
+        As in `CudaTiles`.
 
     Returns
     -------
@@ -351,14 +364,18 @@ def choose_residue_tiles(
     if k > INT8_K_BLOCK:
         return None
     if symmetric and m > 1:
-        tiles = CudaTiles(1, m, m, k, k, num_planes, host, True, symmetric=True)
+        tiles = CudaTiles(
+            1, m, m, k, k, num_planes, host, True, symmetric=True, itemsize=itemsize
+        )
         if tiles.workspace_bytes <= budget:
             return _with_batch(tiles, batch, (m, n, k), budget)
     large = min(m, n, k) >= _WINOGRAD_SIZE and winograd
     for products in (7, 1) if large else (1,):
         least = _WINOGRAD_SIZE if products > 1 else 1
         for rows in (m, *(x for x in _ROWS_TO_REMAKE if least <= x < m)):
-            tiles = CudaTiles(1, rows, n, k, k, num_planes, host, True, products)
+            tiles = CudaTiles(
+                1, rows, n, k, k, num_planes, host, True, products, itemsize=itemsize
+            )
             tiles = _narrowed(tiles, budget)
             if tiles.workspace_bytes <= budget and tiles.n >= min(n, least):
                 return _with_batch(tiles, batch, (m, n, k), budget)
@@ -371,7 +388,8 @@ def _narrowed(tiles: CudaTiles, budget: int) -> CudaTiles:
     count = -(-tiles.num_planes * tiles.m * n // _PRODUCT_BYTES)
     if tiles.host:
         # A few panels, so that copies and kernels overlap.
-        count = max(count, min(4, -(-n // _GOOD_TILE), 8 * tiles.k * n // _PANEL_BYTES))
+        panels = tiles.itemsize * tiles.k * n // _PANEL_BYTES
+        count = max(count, min(4, -(-n // _GOOD_TILE), panels))
     while count * _GOOD_TILE < 2 * n:
         width = min(n, padded(-(-n // max(count, 1)), 2 * TILE_COLUMNS))
         tiles = replace(tiles, n=width)

@@ -182,6 +182,7 @@ class CudaEngine(Stages):
         certified: bool,
         checked: bool,
         workspace_bytes: int | None,
+        itemsize: int = 8,
     ) -> Cut:
         """Return how a product of operands on the host would be cut.
 
@@ -197,6 +198,8 @@ class CudaEngine(Stages):
             Makes no difference: C' modulo 2^61 - 1 takes the place of products.
         workspace_bytes : int, optional
             As for `matmul`.
+        itemsize : int, optional
+            Of an entry: 8, or 4 for float32.
 
         Returns
         -------
@@ -206,9 +209,11 @@ class CudaEngine(Stages):
             return Cut(0, 0, 0)
         budget = workspace_bytes or self.device.default_workspace()
         if isinstance(scheme, Slicing):
-            return cut_slices(size, scheme, budget)
+            return cut_slices(size, scheme, budget, itemsize)
         num_planes = scheme.num_moduli + certified
-        tiles = self._tiles(size, num_planes, budget, scheme, host=True)
+        tiles = self._tiles(
+            size, num_planes, budget, scheme, host=True, itemsize=itemsize
+        )
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def _tiles(
@@ -220,6 +225,7 @@ class CudaEngine(Stages):
         *,
         host: bool,
         symmetric: bool = False,
+        itemsize: int = 8,
     ) -> CudaTiles:
         """Return how a product of batch, m, n, k is cut on the current device."""
         if self.device.tile_clusters() and scheme.family == "real":
@@ -230,10 +236,13 @@ class CudaEngine(Stages):
                 host=host,
                 winograd=has_winograd(scheme),
                 symmetric=symmetric,
+                itemsize=itemsize,
             )
             if tiles is not None:
                 return tiles
-        return choose_cuda_tiles(*size, num_planes=num_planes, budget=budget, host=host)
+        return choose_cuda_tiles(
+            *size, num_planes=num_planes, budget=budget, host=host, itemsize=itemsize
+        )
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
         """Return the second look alone.
@@ -280,12 +289,13 @@ class CudaEngine(Stages):
 
         Parameters
         ----------
-        a : (batch, m, k) array of float64
+        a : (batch, m, k) array of float64 or float32
             On the device or the host, any strides; batch 1 broadcasts.
-        b : (batch, k, n) array of float64
+        b : (batch, k, n) array of the same type
             On the same side, any strides; batch 1 broadcasts.
-        out : (batch, m, n) array of float64
-            On the same side, any strides; must not overlap an operand.
+        out : (batch, m, n) array of float64 or float32
+            On the same side, any strides; must not overlap an operand.  Entries are
+            rounded once, to its type, whatever the operands' is.
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
             and `prepared` follow.
@@ -296,7 +306,7 @@ class CudaEngine(Stages):
         line_shifts : tuple of (batch, lines) ndarray of int64, optional
             What the rows of A and the columns of B were scaled by before, on the host.
         low : (batch, m, n) array of float64, optional
-            Takes what the rounding to `out` left; on the same side.
+            Takes what the rounding to `out` left, not of float32; on the same side.
         check : bool, optional
             Hold C' to checksums, each matrix as a whole; waits for the product.  Not
             for scaling "legacy".
@@ -392,6 +402,8 @@ class CudaEngine(Stages):
             b.strides,
             out.shape,
             out.strides,
+            a.itemsize,
+            out.itemsize,
             scheme,
             certify,
             limit,
@@ -464,6 +476,7 @@ class CudaEngine(Stages):
             job.scheme,
             host=self.device.is_host(job.out),
             symmetric=self._is_symmetric(job),
+            itemsize=max(job.a.itemsize, job.out.itemsize),
         )
 
     def _keepers(
@@ -486,7 +499,16 @@ class CudaEngine(Stages):
             return NO_KEEPER
         place = self.device.place()
         return Keeper(
-            prepared, place, limit, "cuda", place, stream, left, x.shape, x.strides
+            prepared,
+            place,
+            limit,
+            "cuda",
+            place,
+            stream,
+            left,
+            x.shape,
+            x.strides,
+            x.itemsize,
         )
 
     def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:

@@ -21,7 +21,8 @@ from np_ozaki.engines.parallel import Block, available_threads, run_blocks
 
 __all__ = ["Copies", "download", "upload"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or float32."""
 
 _PIECE_BYTES = 8 << 20
 _SMALLEST_PIECE = 4 << 20
@@ -51,18 +52,19 @@ def _event(stream: cupy.cuda.Stream) -> cupy.cuda.Event:
     return event
 
 
-def _pieces(shape: tuple[int, ...]) -> Iterator[Block]:
-    """Cut (batch, rows, columns) of doubles into pieces for the threads.
+def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[Block]:
+    """Cut (batch, rows, columns) of entries into pieces for the threads.
 
     Each is contiguous in a C-contiguous array: whole matrices, else whole rows of one,
     else a part of one row.
     """
     batch, rows, columns = shape
-    share = 8 * batch * rows * columns // _threads()
+    share = itemsize * batch * rows * columns // _threads()
     limit = min(_PIECE_BYTES, max(_SMALLEST_PIECE, share))
-    wide = min(columns, limit // 8)
-    tall = min(rows, max(1, limit // (8 * wide))) if wide == columns else 1
-    deep = max(1, limit // (8 * rows * columns)) if tall == rows else 1
+    entries = limit // itemsize
+    wide = min(columns, entries)
+    tall = min(rows, max(1, entries // wide)) if wide == columns else 1
+    deep = max(1, entries // (rows * columns)) if tall == rows else 1
     for h in range(0, batch, deep):
         for i in range(0, rows, tall):
             for j in range(0, columns, wide):
@@ -76,9 +78,11 @@ def _queue_rows(
     kind: int,
     stream: cupy.cuda.Stream,
 ) -> None:
-    """Queue a copy of rows of doubles between (address, bytes from row to row)."""
-    rows, columns = shape
-    width = 8 * columns
+    """Queue a copy of rows between (address, bytes from row to row).
+
+    `shape` is rows and their bytes.
+    """
+    rows, width = shape
     if rows == 1 or target[1] == source[1] == width:
         # A pitch has a limit, a length has none.
         runtime.memcpyAsync(target[0], source[0], rows * width, kind, stream.ptr)
@@ -93,11 +97,16 @@ def _rows(x: Any) -> Any:
     return x.reshape(1, x.shape[0] * x.shape[1], x.shape[2])
 
 
+def _row_bytes(x: Any) -> int:
+    """Return the bytes of a row of (..., columns)."""
+    return int(x.itemsize * x.shape[-1])
+
+
 def _as_pinned_rows(x: Array) -> Array | None:
     """Return pinned memory as a few stacks of rows, or None for what must be staged."""
     x = _rows(x)
-    along = x.strides[2] == 8 or x.shape[2] == 1
-    if not along or x.strides[1] < 8 * x.shape[2] or x.shape[0] > _MOST_COPIES:
+    along, width = x.strides[2] == x.itemsize or x.shape[2] == 1, _row_bytes(x)
+    if not along or x.strides[1] < width or x.shape[0] > _MOST_COPIES:
         return None
     if x.strides[1] > _LARGEST_PITCH and x.shape[1] > 1:
         return None
@@ -108,12 +117,12 @@ def _as_pinned_rows(x: Array) -> Array | None:
 class _Pair:
     """Two pinned pieces that one thread uses in turn: one is filled, one under way."""
 
-    def __init__(self, largest: int) -> None:
+    def __init__(self, largest: int, dtype: np.dtype[Any]) -> None:
         self._turns: deque[tuple[Array, cupy.cuda.Event | None]] = deque()
         for _ in range(2):
             # CuPy keeps the memory for later, by size.
-            memory = cupy.cuda.alloc_pinned_memory(8 * largest)
-            self._turns.append((np.frombuffer(memory, np.float64, largest), None))
+            memory = cupy.cuda.alloc_pinned_memory(dtype.itemsize * largest)
+            self._turns.append((np.frombuffer(memory, dtype, largest), None))
 
     def take(self) -> Array:
         """Return the piece that was used longest ago, when its copy is over."""
@@ -139,7 +148,7 @@ def _upload_pieces(source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
 
     def work(share: Sequence[Block]) -> None:
         runtime.setDevice(device)
-        pair = _Pair(max(source[part].size for part in share))
+        pair = _Pair(max(source[part].size for part in share), source.dtype)
         try:
             for part in share:
                 given = source[part]
@@ -148,7 +157,7 @@ def _upload_pieces(source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
                 runtime.memcpyAsync(
                     tile[part].data.ptr,
                     piece.ctypes.data,
-                    8 * given.size,
+                    given.nbytes,
                     runtime.memcpyHostToDevice,
                     stream.ptr,
                 )
@@ -156,7 +165,7 @@ def _upload_pieces(source: Array, tile: Any, stream: cupy.cuda.Stream) -> None:
         finally:
             pair.wait()
 
-    run_blocks(work, list(_pieces(source.shape)), _threads())
+    run_blocks(work, list(_pieces(source.shape, source.itemsize)), _threads())
 
 
 def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None:
@@ -165,7 +174,7 @@ def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None
 
     def work(share: Sequence[Block]) -> None:
         runtime.setDevice(device)
-        pair = _Pair(max(target[part].size for part in share))
+        pair = _Pair(max(target[part].size for part in share), target.dtype)
         arriving: deque[tuple[Array, Block, cupy.cuda.Event]] = deque()
 
         def receive() -> None:
@@ -184,7 +193,7 @@ def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None
                 runtime.memcpyAsync(
                     piece.ctypes.data,
                     given.data.ptr,
-                    8 * given.size,
+                    given.nbytes,
                     runtime.memcpyDeviceToHost,
                     stream.ptr,
                 )
@@ -195,7 +204,7 @@ def _download_pieces(tile: Any, target: Array, stream: cupy.cuda.Stream) -> None
             for _, _, event in arriving:
                 event.synchronize()
 
-    run_blocks(work, list(_pieces(tile.shape)), _threads())
+    run_blocks(work, list(_pieces(tile.shape, tile.itemsize)), _threads())
 
 
 def _threads() -> int:
@@ -243,7 +252,7 @@ class _Source:
         if not self._buffers or self._buffers[0].size < source.size:
             count = 1 if part.shape[1] == self._x.shape[1] else 2
             self._buffers = deque(
-                cupy.empty(source.size, np.float64) for _ in range(count)
+                cupy.empty(source.size, source.dtype) for _ in range(count)
             )
             self._over = _event(cupy.cuda.get_current_stream())
         buffer = self._buffers[0]
@@ -275,10 +284,11 @@ class Copies:
         if pinned is not None:
             targets = tile.reshape(pinned.shape)
             for matrix, target in zip(pinned, targets, strict=True):
+                width = _row_bytes(matrix)
                 _queue_rows(
-                    (target.data.ptr, 8 * matrix.shape[1]),
+                    (target.data.ptr, width),
                     (matrix.ctypes.data, matrix.strides[0]),
-                    matrix.shape,
+                    (matrix.shape[0], width),
                     kind,
                     stream,
                 )
@@ -293,9 +303,9 @@ class Copies:
             # The tile before the last has left, or is about to.
             buffer, left = self._results.popleft()
             cupy.cuda.get_current_stream().wait_event(left)
-            if buffer.size >= out.size:
+            if buffer.size >= out.size and buffer.dtype == out.dtype:
                 return buffer[: out.size].reshape(out.shape)
-        return cupy.empty(out.shape, np.float64)
+        return cupy.empty(out.shape, out.dtype)
 
     def deliver(self, tile: Any, out: Any) -> None:
         """Take a tile that has been queued to `out`, at the latest in `finish`.
@@ -325,10 +335,11 @@ class Copies:
         if pinned is not None:
             sources = tile.reshape(pinned.shape)
             for matrix, target in zip(sources, pinned, strict=True):
+                width = _row_bytes(target)
                 _queue_rows(
                     (target.ctypes.data, target.strides[0]),
-                    (matrix.data.ptr, 8 * target.shape[1]),
-                    target.shape,
+                    (matrix.data.ptr, width),
+                    (target.shape[0], width),
                     kind,
                     stream,
                 )

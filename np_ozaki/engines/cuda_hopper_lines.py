@@ -8,6 +8,7 @@ winograd_in_clusters.cu.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +39,11 @@ WinogradPlanes = tuple[Any, Any]
 FactsAndWinogradPlanes = tuple[Facts, Any, Any]
 
 _TILE = 8192
-"""Entries of a block, 64 KiB: a multiprocessor then has room for three blocks."""
+"""Entries of a block, of float64 64 KiB: a multiprocessor then has room for three
+blocks."""
+
+_TILE_BYTES = 1 << 16
+"""Of float32, a block takes more entries where otherwise it would take fewer lines."""
 
 _LINE_BITS = (3, 2, 1)
 """Lines of a cluster.  Eight neighbours, read across, are 64 bytes."""
@@ -56,11 +61,11 @@ _WORD = 8
 _SLOT_BYTES = (2 * 2 * 8 * 8 + 2) * _WORD
 """Two words of each warp of a cluster, twice."""
 
-_BANKS = 16
-"""Of 64 bits."""
+_BANK_BYTES = 128
+"""Of all banks, in a row."""
 
-_ALONG, _PAIRS, _ACROSS = range(3)
-_PAIR_BYTES = 16
+_ALONG, _WIDE, _ACROSS = range(3)
+_WIDE_BYTES = 16
 _LARGEST_GRID = 2**31 - 1
 
 _PRODUCTS = 7
@@ -88,25 +93,35 @@ class Shape(NamedTuple):
         Entries of each line in one block.
     blocks : int
         Blocks of a cluster, which share k.
+    itemsize : int
+        Of an entry.
     """
 
     line_bits: int
     chunk: int
     blocks: int
+    itemsize: int = 8
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: its tile, and what its warps find out."""
-        return _tile_bytes(self.line_bits, self.chunk) + _SLOT_BYTES
+        tile = _tile_bytes(self.line_bits, self.chunk, self.itemsize)
+        return tile + _SLOT_BYTES
 
 
-def _tile_bytes(line_bits: int, chunk: int) -> int:
+def _tile_bytes(line_bits: int, chunk: int, itemsize: int) -> int:
     """Return the bytes of so many lines, the next one some banks further each."""
-    return _WORD * (chunk + (_BANKS >> line_bits) << line_bits)
+    banks = _BANK_BYTES // itemsize
+    return itemsize * (chunk + (banks >> line_bits) << line_bits)
+
+
+def _tiles(itemsize: int) -> tuple[int, ...]:
+    """Return the most entries of a block, those that are taken first before others."""
+    return tuple(sorted({_TILE, _TILE_BYTES // itemsize}))
 
 
 @functools.cache
-def cluster_shape(k: int, *, with_planes: bool) -> Shape | None:
+def cluster_shape(k: int, *, with_planes: bool, itemsize: int = 8) -> Shape | None:
     """Return the smallest cluster that holds lines of some length.
 
     Parameters
@@ -115,6 +130,8 @@ def cluster_shape(k: int, *, with_planes: bool) -> Shape | None:
         Entries of a line.
     with_planes : bool
         Whether planes are made, besides facts.
+    itemsize : int, optional
+        Of an entry.
 
     Returns
     -------
@@ -123,11 +140,12 @@ def cluster_shape(k: int, *, with_planes: bool) -> Shape | None:
         needed.
     """
     halved = with_planes and k in _HALVED
-    for line_bits in _LINE_BITS[halved:]:
+    tiles = (_TILE >> 1,) if halved else _tiles(itemsize)
+    for line_bits, tile in itertools.product(_LINE_BITS[halved:], tiles):
         for blocks in _CLUSTERS:
             chunk = padded(-(-k // blocks), _STEP >> line_bits)
-            if 0 < chunk << line_bits <= _TILE >> halved:
-                return Shape(line_bits, chunk, blocks)
+            if 0 < chunk << line_bits <= tile:
+                return Shape(line_bits, chunk, blocks, itemsize)
     return None
 
 
@@ -205,7 +223,8 @@ def _of_lines(
     if not given or not all(x.x.size for x in given):
         return None
     longest = max(x.x.shape[2] for x in given)
-    shape = cluster_shape(longest, with_planes=with_planes)
+    itemsize = given[0].x.itemsize
+    shape = cluster_shape(longest, with_planes=with_planes, itemsize=itemsize)
     if shape is None or shape.shared_bytes > stages.device.shared_bytes():
         return None
     sides = [
@@ -219,7 +238,9 @@ def _of_lines(
     for side in sides:
         if side is not None:
             side.allocate(with_planes)
-            kernels = side.variant if with_planes else variant._replace(lent_bits=0)
+            kernels = side.variant
+            if not with_planes:
+                kernels = kernels._replace(lent_bits=0)
             launches.setdefault(kernels, []).append(side)
     for kernels, group in launches.items():
         fields = [side.fields() for side in group]
@@ -265,7 +286,7 @@ class _Side:
         shape: Shape,
         left: bool,
     ) -> None:
-        self.variant = stages.operand_variant(variant, scheme, left=left)
+        self.variant = stages.operand_variant(variant, scheme, operand, left=left)
         self._stages = stages
         self._operand = operand
         self._rule = stages.rule(scheme, left)
@@ -314,8 +335,9 @@ def _how_copied(stages: Stages, operand: Operands) -> int:
         *((batch_stride,) if operand.x.shape[0] > 1 else ()),
         *((line_stride,) if lines > 1 else ()),
     )
-    aligned = pointer % _PAIR_BYTES == 0 and all(s % 2 == 0 for s in strides)
-    return _PAIRS if k_stride == 1 and aligned else _ALONG
+    entries = _WIDE_BYTES // operand.x.itemsize
+    aligned = pointer % _WIDE_BYTES == 0 and all(s % entries == 0 for s in strides)
+    return _WIDE if k_stride == 1 and aligned else _ALONG
 
 
 # ---- Winograd's sums of quadrants ----
@@ -390,14 +412,14 @@ def winograd_planes(
         ("winograd_planes", "winograd_planes"),
         list(zip(variants, sides, strict=True)),
         (),
-        _tile_bytes(3, 4 * _QUADRANT_DEPTH),
+        _tile_bytes(3, 4 * _QUADRANT_DEPTH, given[0].x.itemsize),
     )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
 
 
 @functools.cache
-def winograd_shape(k: int, *, along: bool) -> Shape | None:
+def winograd_shape(k: int, *, along: bool, itemsize: int = 8) -> Shape | None:
     """Return the smallest cluster that holds lines of both halves.
 
     Parameters
@@ -407,19 +429,23 @@ def winograd_shape(k: int, *, along: bool) -> Shape | None:
     along : bool
         Whether the entries of a line are neighbours in memory: then fewer lines will
         do.
+    itemsize : int, optional
+        Of an entry.
 
     Returns
     -------
     Shape or None
         Lines and chunk are those of a quadrant: a block has four of them.  None where
-        they do not fit (k > 8192, or 16384 along the lines), or none is needed.
+        they do not fit (k > 8192, or 16384 along the lines; of float32 twice that), or
+        none is needed.
     """
     half = padded(-(-k // 2))
-    for line_bits in _QUADRANT_BITS[: 2 if along else 1]:
+    bits = _QUADRANT_BITS[: 2 if along else 1]
+    for line_bits, tile in itertools.product(bits, _tiles(itemsize)):
         for blocks in _CLUSTERS:
             chunk = padded(-(-half // blocks), _STEP >> line_bits)
-            if 0 < 4 * chunk << line_bits <= _TILE:
-                return Shape(line_bits, chunk, blocks)
+            if 0 < 4 * chunk << line_bits <= tile:
+                return Shape(line_bits, chunk, blocks, itemsize)
     return None
 
 
@@ -453,13 +479,18 @@ def facts_and_winograd_planes(
     variants = _winograd_variants(stages, given, (left, right), scheme, variant)
     if variants is None:
         return None
+    itemsize = given[0].x.itemsize
     shape = winograd_shape(
-        max(x.x.shape[2] for x in given), along=all(x.along for x in given)
+        max(x.x.shape[2] for x in given),
+        along=all(x.along for x in given),
+        itemsize=itemsize,
     )
+    if shape is None:
+        return None
     # Of each line a block has two chunks, one after the other.
-    shared = 0 if shape is None else 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk)
+    shared = 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk, itemsize)
     shared += _SLOT_BYTES + _SCALING_BYTES
-    if shape is None or shared > stages.device.shared_bytes():
+    if shared > stages.device.shared_bytes():
         return None
     halves = []
     for i, x in enumerate((left, right)):
@@ -497,7 +528,7 @@ def _winograd_variants(
     if not given or not all(x.x.shape[0] == 1 and x.x.size for x in given):
         return None
     variants = [
-        stages.operand_variant(variant, scheme, left=i == 0)
+        stages.operand_variant(variant, scheme, given[0], left=i == 0)
         for i, side in enumerate(sides)
         if side is not None
     ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import AnyVariant
+from np_ozaki._kernels.render import AnyVariant, Digits, Entries, Sums, Variant
 
 __all__ = [
     "Address",
@@ -20,6 +20,7 @@ __all__ = [
     "Facts",
     "Operands",
     "PlaneStack",
+    "is_single",
     "result_fields",
     "structure",
 ]
@@ -75,7 +76,7 @@ def result_fields(device: Device, out: Any) -> tuple[int, ...]:
     ----------
     device : Device
         Where it lies.
-    out : (batch, m, n) device array of 8-byte entries
+    out : (batch, m, n) device array
         Any strides.
 
     Returns
@@ -83,7 +84,23 @@ def result_fields(device: Device, out: Any) -> tuple[int, ...]:
     tuple of int
         Address, strides in entries, shape.
     """
-    return (device.pointer(out), *(s // 8 for s in out.strides), *out.shape)
+    return (device.pointer(out), *(s // out.itemsize for s in out.strides), *out.shape)
+
+
+def is_single(x: Any) -> bool:
+    """Return whether an array holds float32.
+
+    Parameters
+    ----------
+    x : array
+        Of the device or the host.
+
+    Returns
+    -------
+    bool
+        Not for any other type.
+    """
+    return bool(x.dtype == np.float32)
 
 
 class PlaneStack(NamedTuple):
@@ -310,6 +327,9 @@ class Facts:
         return exponents
 
 
+_SINGLE = Entries(single=True)
+
+
 @dataclass
 class Operands:
     """Lines of one operand.
@@ -317,7 +337,7 @@ class Operands:
     Attributes
     ----------
     x : (batch, lines, k) device array
-        Rows of A or columns of B, any strides: float64, or what came of it.
+        Rows of A or columns of B, any strides: float64, float32, or what came of them.
     device : Device
         Where it lies.
     """
@@ -332,6 +352,30 @@ class Operands:
         if lines == 1 or k == 1:
             return bool(lines == 1)
         return bool(abs(self.x.strides[2]) <= abs(self.x.strides[1]))
+
+    @property
+    def is_single(self) -> bool:
+        """Whether entries are float32."""
+        return is_single(self.x)
+
+    def kernels(self, variant: AnyVariant | None = None) -> AnyVariant | None:
+        """Return the variant whose kernels read these entries.
+
+        Parameters
+        ----------
+        variant : Variant, Digits, Sums or Entries, optional
+            Of a stage, for any entries; None for one that knows operands alone.
+
+        Returns
+        -------
+        Variant, Digits, Sums, Entries or None
+            The same for float64.
+        """
+        if not self.is_single:
+            return variant
+        if isinstance(variant, Variant | Digits | Sums):
+            return variant._replace(single=True)
+        return _SINGLE
 
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' view."""

@@ -37,10 +37,10 @@ class Job:
 
     Attributes
     ----------
-    a, b, out : (batch, rows, columns) arrays of float64
-        On the device or the host, all on one side.
+    a, b, out : (batch, rows, columns) arrays of float64 or float32
+        On the device or the host, all on one side; operands of one type.
     low : array of float64 or None
-        Takes what the rounding to `out` left.
+        Takes what the rounding to `out` left, which is of float64 then.
     line_shifts : tuple of (batch, lines) ndarray of int64, or None
         As for `Engine.matmul`.
     scheme : Scheme
@@ -147,7 +147,9 @@ class Side:
         self.engine = engine
         self.x = job.a if left else job.b.swapaxes(1, 2)
         self.scheme = job.scheme
-        self.variant = engine.operand_variant(job.variant, job.scheme, left=left)
+        self.variant = engine.operand_variant(
+            job.variant, job.scheme, Operands(self.x, engine.device), left=left
+        )
         self.left = left
         self.known: Facts | None = None
         shifts = job.line_shifts

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Digits, Sums
 from np_ozaki.engines.base import Cut, Outcome
-from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.engines.cuda_lines import Facts, Operands, is_single, structure
 from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_stages import Stages, spread_bytes
 from np_ozaki.engines.parallel import of_batch, ranges
@@ -131,6 +131,7 @@ def _tiles(
     budget: int,
     *,
     host: bool,
+    itemsize: int,
 ) -> CudaTiles:
     return choose_cuda_tiles(
         *size,
@@ -139,10 +140,13 @@ def _tiles(
         host=host,
         sums_bytes=planes.sums_bytes,
         exact_k=planes.exact_k,
+        itemsize=itemsize,
     )
 
 
-def cut_slices(size: tuple[int, int, int, int], slicing: Slicing, budget: int) -> Cut:
+def cut_slices(
+    size: tuple[int, int, int, int], slicing: Slicing, budget: int, itemsize: int = 8
+) -> Cut:
     """Return how a product of operands on the host would be cut.
 
     Parameters
@@ -153,13 +157,16 @@ def cut_slices(size: tuple[int, int, int, int], slicing: Slicing, budget: int) -
         What is multiplied.
     budget : int
         Bytes of device memory.
+    itemsize : int, optional
+        Of an entry of operands and result.
 
     Returns
     -------
     Cut
         With the products of slices as its products.
     """
-    tiles = _tiles(size, slicing, planes_of(slicing, size[3]), budget, host=True)
+    planes = planes_of(slicing, size[3])
+    tiles = _tiles(size, slicing, planes, budget, host=True, itemsize=itemsize)
     count = num_tiles(size, tiles)
     return Cut(slicing.num_products, count, tiles.workspace_bytes)
 
@@ -192,7 +199,8 @@ def slice_facts(stages: Stages, operand: Operands, slicing: Slicing) -> Facts:
     bits = slicing.num_slices * slicing.bits_per_slice
     args = (view, batch * lines, bits, slicing.largest_mantissa)
     grid = stages.flat_grid(batch * lines)
-    stages.launch("slice_exponents", "exponents_of_slices", grid, args)
+    kernels = operand.kernels()
+    stages.launch("slice_exponents", "exponents_of_slices", grid, args, variant=kernels)
     return facts
 
 
@@ -278,7 +286,7 @@ def facts_and_slices(
         "exponents_and_slices",
         (batch * lines,),
         (operand.struct(), facts.struct(device), *rule, view),
-        variant=Digits(slicing.num_slices, slicing.bits_per_slice),
+        variant=operand.kernels(Digits(slicing.num_slices, slicing.bits_per_slice)),
         shared=spread_bytes(operand.x.shape[2]),
     )
     return facts, planes
@@ -309,7 +317,7 @@ def recombine(
         Exponents of both.
     variant : Sums
         Of the product.
-    out : (batch, m, n) device array of float64
+    out : (batch, m, n) device array of float64 or float32
         Any strides.
     flags : (1,) device array of int32
         Overflow and invalid are joined to it.
@@ -333,7 +341,8 @@ def recombine(
         flags,
         stages.result_struct(out if low is None else low),
     )
-    stages.launch("recombine", "recombine", grid, args, variant=variant)
+    kernels = variant._replace(single=left.is_single, single_result=is_single(out))
+    stages.launch("recombine", "recombine", grid, args, variant=kernels)
 
 
 # ---- The product --------------------------------------------------------------------
@@ -470,11 +479,11 @@ def multiply_by_slices(
     ----------
     stages : Stages
         Of the engine.
-    a : (batch, m, k) array of float64
+    a : (batch, m, k) array of float64 or float32
         On the device or the host, any strides; k and the result are not empty.
-    b : (batch, k, n) array of float64
+    b : (batch, k, n) array of the same type
         On the same side, any strides; batch 1 broadcasts, as for A.
-    out : (batch, m, n) array of float64
+    out : (batch, m, n) array of float64 or float32
         On the same side, any strides; must not overlap an operand.
     slicing : Slicing
         S, b, pairs, accumulate.
@@ -501,6 +510,8 @@ def multiply_by_slices(
     host = device.is_host(out)
     size = (*out.shape, k)
 
+    itemsize = max(a.itemsize, out.itemsize)
+
     def multiply(tiles: CudaTiles, keeps: bool) -> Outcome:
         unkept = NO_KEEPER, NO_KEEPER
         return _tiled(stages, job if keeps else replace(job, keepers=unkept), tiles)
@@ -508,7 +519,9 @@ def multiply_by_slices(
     return within_memory(
         device,
         workspace_bytes,
-        lambda budget: _tiles(size, slicing, planes, budget, host=host),
+        lambda budget: _tiles(
+            size, slicing, planes, budget, host=host, itemsize=itemsize
+        ),
         multiply,
     )
 

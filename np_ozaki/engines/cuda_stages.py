@@ -19,6 +19,7 @@ from np_ozaki.engines.cuda_lines import (
     Device,
     Facts,
     Operands,
+    is_single,
     result_fields,
     structure,
 )
@@ -131,9 +132,14 @@ class Stages:
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
         grid, depth, how = self.shares(operand.x.shape, along=operand.along)
-        self.launch("scaling_exponents", f"largest_{how}", grid, (x, view, depth))
-        self.launch("scaling_exponents", f"sums_{how}", grid, (x, view, depth, rule))
-        self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
+        kernels = operand.kernels()
+        for name, more in (("largest", ()), ("sums", (rule,))):
+            args = (x, view, depth, *more)
+            kernel = f"{name}_{how}"
+            self.launch("scaling_exponents", kernel, grid, args, variant=kernels)
+        self.per_line(
+            "scaling_exponents", "exponents_from_sums", facts, (), rule, kernels
+        )
         return facts
 
     def lowest_units(self, operand: Operands, below: Any) -> None:
@@ -153,7 +159,8 @@ class Stages:
     ) -> None:
         """Queue a kernel whose blocks take a share of an operand each."""
         grid, depth, how = self.shares(operand.x.shape, along=operand.along)
-        self.launch(stage, f"{kernel}_{how}", grid, (operand.struct(), depth, *args))
+        args = (operand.struct(), depth, *args)
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=operand.kernels())
 
     def moved_facts(
         self, operand: Operands, facts: Facts, shifts: NDArray[np.int64]
@@ -171,16 +178,18 @@ class Stages:
             self.device.own(np.ascontiguousarray(shifts, dtype=np.int32)),
             moved.struct(self.device),
         )
-        grid = self.flat_grid(shifts.size)
-        self.launch("scaling_exponents", "moved_exponents", grid, args)
+        grid, kernels = self.flat_grid(shifts.size), operand.kernels()
+        self.launch("scaling_exponents", "moved_exponents", grid, args, variant=kernels)
         return moved
 
     @staticmethod
-    def operand_variant(variant: Variant, scheme: Scheme, *, left: bool) -> Variant:
+    def operand_variant(
+        variant: Variant, scheme: Scheme, operand: Operands, *, left: bool
+    ) -> Variant:
         """Return the variant of stage residues for A (left) or B."""
         gain = gained(scheme, left)
         lent = lent_bits(scheme.num_moduli, scheme.scaling, gain, scheme.family)
-        return variant._replace(lent_bits=lent)
+        return variant._replace(lent_bits=lent, single=operand.is_single)
 
     @staticmethod
     def shares(
@@ -227,12 +236,14 @@ class Stages:
         facts: Facts,
         args: tuple[Any, ...],
         rule: NDArray[Any],
+        variant: AnyVariant | None = None,
     ) -> None:
         """Queue a kernel of one thread a line."""
         count = math.prod(facts.words.shape[1:])
         view = facts.struct(self.device)
         grid = self.flat_grid(count)
-        self.launch(stage, kernel, grid, (view, count, *args, rule))
+        args = (view, count, *args, rule)
+        self.launch(stage, kernel, grid, args, variant=variant)
 
     def residues(self, operand: Operands, facts: Facts, variant: Variant) -> Any:
         """Return the residues of one scaled operand.
@@ -298,7 +309,8 @@ class Stages:
             grid = (batch * -(-k // _TILE_K) * -(-lines // _TILE_LINES),)
         args = (operand.struct(), facts.struct(self.device), view)
         how = "along" if operand.along else "across"
-        self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
+        kernels = operand.kernels(variant)
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=kernels)
 
     def fits_shared(self, operand: Operands) -> bool:
         """Return whether `fused` can take lines: along k, and short enough."""
@@ -325,7 +337,7 @@ class Stages:
             "exponents_and_residues",
             grid,
             args,
-            variant=variant,
+            variant=operand.kernels(variant),
             shared=shared,
         )
         return facts, planes
@@ -428,12 +440,13 @@ class Stages:
             Exponents of both.
         variant : Variant
             Of the product.
-        out : (batch, m, n) device array of float64
+        out : (batch, m, n) device array of float64 or float32
             Any strides.
         flags : (1,) device array of int32
             Overflow and invalid are joined to it.
         low : (batch, m, n) device array of float64, optional
-            Takes what the one rounding left; 0 where `out` is not finite.
+            Takes what the one rounding left; 0 where `out` is not finite.  Not beside
+            float32.
         check : bool, optional
             Leave C' modulo the prime of `checksum` in the first two planes of
             `products`: lower and upper 32 bits.
@@ -454,7 +467,12 @@ class Stages:
             flags,
             self.result_struct(out if low is None else low),
         )
-        variant = variant._replace(with_low=low is not None, with_check=check)
+        variant = variant._replace(
+            with_low=low is not None,
+            with_check=check,
+            single=left.is_single,
+            single_result=is_single(out),
+        )
         self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
 
     def products_struct(self, products: Any) -> NDArray[Any]:

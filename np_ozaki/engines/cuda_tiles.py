@@ -24,6 +24,7 @@ from np_ozaki.engines.cuda_lines import (
     Facts,
     Operands,
     PlaneStack,
+    is_single,
     result_fields,
     structure,
 )
@@ -52,7 +53,7 @@ _STEP_BYTES = 128
 _STEPS_IN_MEMORY = {1: 4, 7: 1}
 """Steps of a warp in shared memory, by products."""
 
-_MIRROR_BYTES = 32 * (16 + 2) * 8
+_MIRROR_ENTRIES = 32 * (16 + 2)
 _ENOUGH_BLOCKS = 4096
 
 
@@ -261,12 +262,13 @@ def reconstruct_tiles(
         Exponents of both.
     variant : Variant
         Of the product.
-    out : (batch, m, n) device array of float64
+    out : (batch, m, n) device array of float64 or float32
         Any strides.
     flags : (1,) device array of int32
         Overflow and invalid are joined to it.
     low : (batch, m, n) device array of float64, optional
-        Takes what the one rounding left; 0 where `out` is not finite.
+        Takes what the one rounding left; 0 where `out` is not finite.  Not beside
+        float32.
     remainders : (batch, m, n) device array of uint64, optional
         Takes C' modulo the prime of `checksum`.
     products : int, optional
@@ -283,7 +285,7 @@ def reconstruct_tiles(
     planes = variant.num_moduli * products
     bytes_a_warp = _STEPS_IN_MEMORY[products] * planes * _STEP_BYTES
     if symmetric:
-        bytes_a_warp += _MIRROR_BYTES
+        bytes_a_warp += _MIRROR_ENTRIES * out.itemsize
     warps = max(1, min(_MOST_WARPS, device.shared_bytes() // bytes_a_warp))
     blocks = min(_PATCHES // warps, -(-_ENOUGH_BLOCKS // groups))
     results = (out, *(out if x is None else x for x in (low, remainders)))
@@ -312,6 +314,8 @@ def reconstruct_tiles(
         with_check=remainders is not None,
         products=products,
         symmetric=symmetric,
+        single=left.is_single,
+        single_result=is_single(out),
     )
     device.launch(
         "reconstruct_tiles",
