@@ -1,7 +1,9 @@
 """Constants of the reconstruction from residues of one byte.
 
 With W_l = (P / p_l) ((P / p_l)^-1 modulo p_l), the sum S of r_l W_l is C' modulo P, for
-residues r_l of any kind.  Weights come in limbs of 8 bits, the lowest first, and a sum
+residues r_l of any kind.  Of complex numbers there are the residues of x + s y and of
+x - s y, s s = -1: half their sum is x, half their difference over s is y, so that each
+part has weights for both.  Weights come in limbs of 8 bits, the lowest first, and a sum
 of limbs is a sum of few products of bytes.  All is modulo 2^(8 LIMBS), and shifted to
 the left so that P / 2 reaches up to the third highest bit.
 
@@ -13,9 +15,14 @@ from __future__ import annotations
 
 from np_ozaki._kernels.tables import flat, table, words
 
-from np_ozaki.numerics.moduli import MODULI, modulus_product
+from np_ozaki.numerics.moduli import (
+    Family,
+    moduli_of,
+    modulus_product,
+    root_of_minus_one,
+)
 
-__all__ = ["limb_constants"]
+__all__ = ["limb_constants", "residue_weights"]
 
 _FRACTION_BITS = 16
 _LARGEST_BYTE = 128
@@ -25,7 +32,44 @@ _TERMS = {1: 1, 7: 4}
 """Products that one entry is the sum of, by products of a result."""
 
 
-def limb_constants(num_moduli: int, products: int) -> str:
+def residue_weights(
+    num_moduli: int, family: Family = "real", parts: int = 1
+) -> list[list[int]]:
+    """Return what residues count, for each part of a number.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    family : {"real", "complex"}, optional
+        Whose moduli.
+    parts : int, optional
+        2 for residues of x + s y and x - s y by turns.
+
+    Returns
+    -------
+    list of list of int
+        Multiples of P / p_l below P.
+    """
+    product = modulus_product(num_moduli, family)
+
+    def weight(p: int, divisor: int) -> int:
+        rest = product // p
+        return rest * pow(rest * divisor, -1, p)
+
+    moduli = moduli_of(num_moduli, family)
+    if parts == 1:
+        return [[weight(p, 1) for p in moduli]]
+    roots = [(p, root_of_minus_one(p)) for p in moduli]
+    return [
+        [weight(p, 2) for p in moduli for _ in range(2)],
+        [weight(p, sign * 2 * s) for p, s in roots for sign in (1, -1)],
+    ]
+
+
+def limb_constants(
+    num_moduli: int, products: int, family: Family = "real", parts: int = 1
+) -> str:
     """Return the tables of limbs.cuh as C++ text.
 
     Parameters
@@ -34,14 +78,16 @@ def limb_constants(num_moduli: int, products: int) -> str:
         N, 2 to 49.
     products : int
         1 or 7.
+    family, parts : str and int, optional
+        As for `residue_weights`.
 
     Returns
     -------
     str
         Macros, constexpr functions and arrays; see the comments in the text.
     """
-    moduli = MODULI[:num_moduli]
-    product = modulus_product(num_moduli)
+    residues = parts * num_moduli
+    product = modulus_product(num_moduli, family)
     bits = product.bit_length()
     limbs = -(-(bits + 1) // 8)
     pairs = -(-limbs // 2)
@@ -52,25 +98,27 @@ def limb_constants(num_moduli: int, products: int) -> str:
         """Return a limb of a number modulo 2^(8 limbs)."""
         return value >> 8 * index & 0xFF if index < limbs else 0
 
-    weights = [product // p * pow(product // p, -1, p) for p in moduli]
     most = (1 << _FRACTION_BITS) - 1
-    fractions = [
-        min(most, ((w << _FRACTION_BITS) + product // 2) // product) for w in weights
-    ]
+
+    def fractions(weights: list[int]) -> list[int]:
+        """Return W_l / P."""
+        return [
+            min(most, ((w << _FRACTION_BITS) + product // 2) // product)
+            for w in weights
+        ]
 
     # Sums start at a bias, so that none falls below 0: 257 times the bias is one half
     # and an integer q_0 after the point, which comes to q.
-    least = _TERMS[products] * num_moduli * _LARGEST_BYTE * 255
+    least = _TERMS[products] * residues * _LARGEST_BYTE * 255
     steps = -(-(least - (1 << 15)) >> _FRACTION_BITS)
     bias = (1 << 15) + (steps << _FRACTION_BITS)
     first_quotient = (257 * bias - (1 << 15)) >> _FRACTION_BITS
     biases = sum(bias << 8 * i for i in range(limbs))
     start = (first_quotient * product << shift) - biases
-    negated = sum(weights) << shift
-    of_quotient = (-product << shift, -product << (shift + 8), start, negated)
+    of_quotient = (-product << shift, -product << (shift + 8), start)
 
-    byte_words = -(-num_moduli // 4)
-    padding = [0] * (4 * byte_words - num_moduli)
+    byte_words = -(-residues // 4)
+    padding = [0] * (4 * byte_words - residues)
 
     def packed(values: list[int]) -> list[int]:
         """Return bytes as words."""
@@ -79,19 +127,25 @@ def limb_constants(num_moduli: int, products: int) -> str:
             for i in range(0, len(values), 4)
         ]
 
-    def row(parity: int) -> list[int]:
+    def row(weights: list[int], parity: int) -> list[int]:
         """Return what belongs to the lower or the upper limb of all pairs."""
+        negated = sum(weights) << shift
         found = []
         for pair in range(pairs):
             index = 2 * pair + parity
             found += packed([limb(w << shift, index) for w in weights] + padding)
-        found += packed([f >> 8 * parity & 0xFF for f in fractions] + padding)
+        parts_of_p = [f >> 8 * parity & 0xFF for f in fractions(weights)]
+        found += packed(parts_of_p + padding)
         for pair in range(pairs):
-            found += packed([limb(w, 2 * pair + parity) for w in of_quotient])
+            values = (*of_quotient, negated)
+            found += packed([limb(w, 2 * pair + parity) for w in values])
         return found
 
-    rows = [row(0), row(1)]
-    rows.append([0] * len(rows[0]))
+    of_parts = residue_weights(num_moduli, family, parts)
+    rows = []
+    for weights in of_parts:
+        rows += [row(weights, 0), row(weights, 1)]
+        rows.append([0] * len(rows[0]))
     half = words(product // 2 << pad, value_words)
     return "\n".join(
         [
@@ -102,11 +156,11 @@ def limb_constants(num_moduli: int, products: int) -> str:
             f"#define LIMB_PAD {pad}",
             f"#define LIMB_BIAS {bias}u",
             "// The sum of W_l / P, for residues that were taken as -1 - r.",
-            f"#define NEGATED_FRACTION {sum(fractions)}u",
+            f"#define NEGATED_FRACTION {sum(fractions(of_parts[0]))}u",
             "// Weights of four bytes each: rows of the lower limbs of pairs and of",
             "// the upper ones, and a row of zeros.  In a row: those of every pair,",
             "// those of W_l / P; then by pairs -P, -256 P, what takes the bias away,",
-            "// and the sum of W_l.",
+            "// and the sum of W_l.  Then the same for an imaginary part.",
             f"#define WEIGHT_COUNT {len(rows[0])}",
             "DEVICE_TABLE uint32 limb_weights[] = "
             + flat([word for part in rows for word in part], "u")

@@ -16,7 +16,8 @@
 #define MATRIX_UNITS 0
 #endif
 
-const int BYTE_WORDS = (NUM_MODULI + 3) / 4;  // residues of an entry, four a word
+const int RESIDUES = PARTS * NUM_MODULI;    // of an entry in a product
+const int BYTE_WORDS = (RESIDUES + 3) / 4;  // four a word
 const int LIMB_PAIRS = (LIMBS + 1) / 2;
 const int SUM_PAIRS = LIMB_PAIRS + 1;  // the last one's sums are 2^16 S / P
 const int LANES = 32;
@@ -29,7 +30,8 @@ struct LimbPair {
 // What a thread gives to the matrix units besides residues.
 struct Weights {
   static const int MOST_KEPT = 72;  // registers
-  static const bool KEPT = WEIGHT_COUNT <= MOST_KEPT;
+  static const bool KEPT = PARTS == 1 && WEIGHT_COUNT <= MOST_KEPT;
+  static const int WEIGHT_ROWS = 3;
 
 #if MATRIX_UNITS
   uint32 kept[KEPT ? WEIGHT_COUNT : 1];
@@ -45,8 +47,16 @@ struct Weights {
   }
   DEVICE uint32 at(int i) const { return KEPT ? kept[KEPT ? i : 0] : row[i]; }
 #else
-  DEVICE Weights(int) {}
+  const uint32* row;
+
+  DEVICE Weights(int) : row(limb_weights) {}
 #endif
+  // Those of a part of the result; there are others where it has two.
+  DEVICE Weights of(int part) const {
+    Weights other = *this;
+    if (PARTS > 1) other.row += part * WEIGHT_ROWS * WEIGHT_COUNT;
+    return other;
+  }
 };
 
 // Sums from `from` on, of 4 or 8 bytes each of two entries times weights from `index` on.
@@ -87,7 +97,7 @@ DEVICE LimbPair multiplied(const LimbPair& from, const uint32* bytes,
   for (int i = 0; i < 4; ++i) {
     int sum = (int)from.sums[i];
     for (int w = 0; w < words; ++w) {
-      uint32 weight = limb_weights[i % 2 * WEIGHT_COUNT + index + w];
+      uint32 weight = weights.row[i % 2 * WEIGHT_COUNT + index + w];
       uint32 word = bytes[2 * w + i / 2];
       sum = is_signed ? dot4(weight, word, sum) : (int)unsigned_dot4(weight, word, sum);
     }
@@ -104,7 +114,7 @@ DEVICE void entry_bytes(const uint32* residues, int stride, uint32 half, uint32 
   uint32 by_turns = half ? 0x7362 : 0x5140;
 #pragma unroll
   for (int w = 0; w < BYTE_WORDS; ++w) {
-    int last = NUM_MODULI - 4 * w - 1;
+    int last = RESIDUES - 4 * w - 1;
     const uint32* four = residues + 4 * w * stride;
     uint32 low = permuted(four[0], four[last < 1 ? 0 : stride], by_turns);
     if (last < 2) {  // weights of other bytes are 0
@@ -204,8 +214,8 @@ DEVICE void negate_words(uint32* value, bool wanted) {
 // |C'| and its sign where they may be those of C' plus or minus P: the quotient was one
 // off.
 DEVICE bool corrected(uint32* value, bool negative) {
-  // What lies in [-P / 2, P / 2) stays.
-  bool beyond = !negative;
+  // What lies in [-P / 2, P / 2) stays; an odd P has no half.
+  bool beyond = FIRST_IS_256 && !negative;
   for (int i = 0; i < LIMB_WORDS; ++i) {
     if (value[i] != limb_half_word(i)) beyond = value[i] > limb_half_word(i);
   }

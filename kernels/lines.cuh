@@ -6,28 +6,44 @@
 #pragma once
 #include "arithmetic.cuh"
 
+#ifndef PARTS
+#define PARTS 1  // of an entry: 2 of a complex one
+#endif
+
 #ifdef __CUDACC__
 #define DEVICE __device__ __forceinline__
 #define KERNEL extern "C" __global__
 #define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
-// An entry of an operand by its bits: of a double or of an FP32 number.
+// A part of an entry by its bits: of a double or of an FP32 number.
 #ifdef SINGLE
 typedef uint32 Word;
 #else
 typedef uint64 Word;
 #endif
 
-// An operand: (batch, lines, k) entries; strides in entries.
+// An operand: (batch, lines, k) entries; strides in words.  An entry has a word for each
+// of its PARTS, the words of a line, and of the conjugate if that is what multiplies.
 struct Operand {
   const Word* data;
   int64 batch_stride, line_stride, k_stride;
   int64 lines, k;
+#if PARTS == 2
+  int64 conjugated;
+#endif
+
+  DEVICE int64 words() const { return PARTS * k; }
 
   // As a double, whatever it is.
-  DEVICE uint64 at(int64 batch, int64 line, int64 h) const {
-    return widened(data[batch * batch_stride + line * line_stride + h * k_stride]);
+  DEVICE uint64 at(int64 batch, int64 line, int64 word) const {
+    const Word* start = data + batch * batch_stride + line * line_stride;
+#if PARTS == 2
+    return widened(start[(word >> 1) * k_stride + (word & 1)]) ^
+           (uint64)(word & conjugated) << 63;
+#else
+    return widened(start[word * k_stride]);
+#endif
   }
 };
 
@@ -218,9 +234,12 @@ struct Products {
 
 // ---- Planes ----
 
-const int GROUP = 8;    // entries along k that a thread turns to eight bytes a plane
-const int CHUNK = 4096;  // entries of a line in shared memory at a time
-const int TILE_K = 128;
+const int GROUP = 8;  // entries along k that a thread turns to eight bytes a plane
+const int GROUP_WORDS = PARTS * GROUP;
+const int CHUNK_WORDS = 4096;  // words of a line in shared memory at a time
+const int CHUNK = CHUNK_WORDS / PARTS;
+const int TILE_WORDS = 128;
+const int TILE_K = TILE_WORDS / PARTS;
 const int TILE_LINES = 32;
 
 DEVICE uint64 pack_group(const int* bytes) {
@@ -228,12 +247,12 @@ DEVICE uint64 pack_group(const int* bytes) {
          pack(bytes[0], bytes[1], bytes[2], bytes[3]);
 }
 
-// Where entry h of a line lies in shared memory: one word in nine is left out, so that
-// neither single entries nor groups of neighbouring threads share a bank.
+// Where word h of a line lies in shared memory: one place in nine is left out, so that
+// neither single words nor groups of neighbouring threads share a bank.
 HD int64 spread(int64 h) { return h + h / GROUP; }
 
-const int TILE_PITCH = TILE_K / GROUP * (GROUP + 1) + 1;
-const int CHUNK_SIZE = CHUNK / GROUP * (GROUP + 1);
+const int TILE_PITCH = TILE_WORDS / GROUP * (GROUP + 1) + 1;
+const int CHUNK_SIZE = CHUNK_WORDS / GROUP * (GROUP + 1);
 
 // Entries `first` to `last` of a line, spread in shared memory from `first` on, to
 // planes; those from `end` on are 0.  `emit(bits, exponent, e, target, step)` writes a
@@ -243,14 +262,15 @@ DEVICE void line_planes(Emit emit, const uint64* spread_line, int64 first, int64
                         int64 last, int exponent, int e, Target planes, int64 batch,
                         int64 line) {
   for (int64 h = first + GROUP * threadIdx.x; h < last; h += GROUP * ALONG_THREADS) {
-    uint64 bits[GROUP];
-    const uint64* group = spread_line + spread(h - first);
+    uint64 bits[GROUP_WORDS];
+    const uint64* group = spread_line + spread(PARTS * (h - first));
     if (h + GROUP <= end) {
 #pragma unroll
-      for (int i = 0; i < GROUP; ++i) bits[i] = group[i];
+      for (int i = 0; i < GROUP_WORDS; ++i) bits[i] = group[spread(i)];
     } else {
 #pragma unroll
-      for (int i = 0; i < GROUP; ++i) bits[i] = h + i < end ? group[i] : 0;
+      for (int i = 0; i < GROUP_WORDS; ++i)
+        bits[i] = h + i / PARTS < end ? group[spread(i)] : 0;
     }
     emit(bits, exponent, e, planes.group(batch, line, h), planes.plane_stride / 8);
   }
@@ -269,13 +289,13 @@ DEVICE void planes_along(Emit emit, Operand x, const int* exponents,
   int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
   int64 stop = start + CHUNK < planes.k_padded ? start + CHUNK : planes.k_padded;
   int64 end = real ? (stop < x.k ? stop : x.k) : start;
-  for (int64 h = start + threadIdx.x; h < end; h += ALONG_THREADS)
-    chunk[spread(h - start)] = x.at(batch, line, h);
+  for (int64 h = PARTS * start + threadIdx.x; h < PARTS * end; h += ALONG_THREADS)
+    chunk[spread(h - PARTS * start)] = x.at(batch, line, h);
   __syncthreads();
   line_planes(emit, chunk, start, end, stop, exponent, e, planes, batch, line);
 }
 
-// A tile of TILE_K by TILE_LINES, read along the lines and written along k.
+// A tile of TILE_WORDS by TILE_LINES, read along the lines and written along k.
 template <class Emit, class Target>
 DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
                           const uint64* largest, Target planes, uint64* tile) {
@@ -290,9 +310,9 @@ DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
   const int groups = ALONG_THREADS / TILE_LINES;
   int64 line_read = start_line + lane;
   bool inside = line_read < x.lines;
-  for (int i = group; i < TILE_K; i += groups) {
-    int64 h = start_k + i;
-    uint64 bits = inside && h < x.k ? x.at(batch, line_read, h) : 0;
+  for (int i = group; i < TILE_WORDS; i += groups) {
+    int64 h = PARTS * start_k + i;
+    uint64 bits = inside && h < x.words() ? x.at(batch, line_read, h) : 0;
     tile[lane * TILE_PITCH + spread(i)] = bits;
   }
   __syncthreads();
@@ -305,10 +325,10 @@ DEVICE void planes_across(Emit emit, Operand x, const int* exponents,
     int64 fact = batch * x.lines + line;
     int exponent = real ? exponents[fact] : 0;
     int e = real && largest[fact] ? top_exponent(largest[fact]) : 0;
-    uint64 bits[GROUP];
-    const uint64* group = tile + i * TILE_PITCH + spread(first);
+    uint64 bits[GROUP_WORDS];
+    const uint64* group = tile + i * TILE_PITCH + spread(PARTS * first);
 #pragma unroll
-    for (int j = 0; j < GROUP; ++j) bits[j] = group[j];
+    for (int j = 0; j < GROUP_WORDS; ++j) bits[j] = group[spread(j)];
     emit(bits, exponent, e, planes.group(batch, line, h), planes.plane_stride / 8);
   }
 }

@@ -59,7 +59,7 @@ KERNEL void recombine(PairSums sums, Operand a, LineFacts rows, int64 batch_a, O
 #endif
     Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
     int special = rows.special[row] | special_column;
-    bits = finished(bits, special, a, of_a, i, b, of_b, j, flags);
+    bits = finished(bits, special, a, of_a, i, b, of_b, j, 0, flags);
     *out.at(batch, i, j) = bits;
 #if WITH_LOW
     *low.at(batch, i, j) =

@@ -17,27 +17,30 @@ KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batc
   int nu = columns.exponents[column], special_column = columns.special[column];
   for (int64 i = entries.row; i < out.rows; i += entries.step) {
     int* source = products.row(batch, i);
-    int values[NUM_MODULI];
+    int values[RESIDUES];
 #pragma unroll
-    for (int l = 0; l < NUM_MODULI; ++l)
+    for (int l = 0; l < RESIDUES; ++l)
       values[l] = source[l * products.plane_stride + j];
     int64 row = of_a * out.rows + i;
     int exponents = rows.exponents[row] + nu;
-    uint32 value[VALUE_WORDS];
-    bool negative = crt(values, value);
-    Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
     int special = rows.special[row] | special_column;
-    bits = finished(bits, special, a, of_a, i, b, of_b, j, flags);
-    *out.at(batch, i, j) = bits;
+#pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+      uint32 value[VALUE_WORDS];
+      bool negative = crt(values, part, value);
+      Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
+      bits = finished(bits, special, a, of_a, i, b, of_b, j, part, flags);
+      out.at(batch, i, j)[part] = bits;
 #if WITH_LOW
-    *low.at(batch, i, j) =
-        is_finite(bits) ? left_over<VALUE_WORDS>(value, negative, exponents, bits) : 0;
+      low.at(batch, i, j)[part] =
+          is_finite(bits) ? left_over<VALUE_WORDS>(value, negative, exponents, bits) : 0;
 #endif
 #if WITH_CHECK
-    // The products of the first two moduli have served; there are always two.
-    uint64 remainder = words_remainder<VALUE_WORDS>(value, negative);
-    source[j] = (int)(uint32)remainder;
-    source[products.plane_stride + j] = (int)(remainder >> 32);
+      // The products of the first two moduli have served; there are always two.
+      uint64 remainder = words_remainder<VALUE_WORDS>(value, negative);
+      source[j] = (int)(uint32)remainder;
+      source[products.plane_stride + j] = (int)(remainder >> 32);
 #endif
+    }
   }
 }

@@ -3,26 +3,38 @@
 //   C' = sum of d_l P / p_l - q P,   d_l = c_l (P / p_l)^-1 modulo p_l.
 //
 // Any representatives of the digits d_l do, since q is found from the sum itself: they
-// come from the bytes of c_l and stay below 2^18.  Two moduli share a weight:
+// come from the bytes of c_l and stay below 2^19.  Two moduli share a weight:
 // d_a P / p_a + d_b P / p_b = (d_a p_b + d_b p_a) P / (p_a p_b).
 #pragma once
 #include "arithmetic.cuh"
 
-HD uint32 digit(int product, int l) {
+//
+// Of complex numbers there are products of x + s y and of x - s y, by turns: what each of
+// them adds to the digits of a part is told by tables of that part.
+const int RESIDUES = PARTS * NUM_MODULI;
+
+HD uint32 digit(const int* products, int l, int part) {
   // The bytes of c + 2^31 count (P / p)^-1 2^(8 i) modulo p, from 0 to p - 1.
-  return unsigned_dot4((uint32)product ^ 0x80000000u, digit_powers(l), digit_offset(l));
+  uint32 sum = 0;
+#pragma unroll
+  for (int i = PARTS * l; i < PARTS * (l + 1); ++i) {
+    int at = part * RESIDUES + i;
+    sum += unsigned_dot4((uint32)products[i] ^ 0x80000000u, digit_powers(at),
+                         digit_offset(at));
+  }
+  return sum;
 }
 
 // From the int32 products c_l of all moduli: |C'| in words, and its sign.
-HD bool crt(const int* products, uint32* value) {
+HD bool crt(const int* products, int part, uint32* value) {
   uint64 sums[SUM_WORDS];
 #pragma unroll
   for (int i = 0; i < SUM_WORDS; ++i) sums[i] = 0;
 #pragma unroll
   for (int l = 0; l < NUM_MODULI; l += 2) {
-    uint32 pair = digit(products[l], l);  // below 2^27
+    uint32 pair = digit(products, l, part);  // below 2^28
     if (l + 1 < NUM_MODULI)
-      pair = pair * modulus(l + 1) + digit(products[l + 1], l + 1) * modulus(l);
+      pair = pair * modulus(l + 1) + digit(products, l + 1, part) * modulus(l);
 #pragma unroll
     for (int i = 0; i < SUM_WORDS; ++i)
       if (weight_word(l / 2 * SUM_WORDS + i))

@@ -18,10 +18,10 @@ const int PATCH_COLUMNS = 32;
 const int STEPS = 4;           // of a patch
 const int STEP_BYTES = 128;    // of a plane
 const int PLANE_BYTES = 2 * 8 * 128 * 16;
-const int PLANES = NUM_MODULI * PRODUCTS;
+const int PLANES = RESIDUES * PRODUCTS;
 const int STEP_WORDS = PLANES * LANES;
 // Steps that come while one is worked on; in shared memory there is room for one more.
-const int AHEAD = PRODUCTS == 1 ? 3 : 0;
+const int AHEAD = PRODUCTS == 1 ? PARTS == 1 ? 3 : 1 : 0;
 const int HALVES = PRODUCTS == 1 ? 1 : 2;  // of a result's rows, and of its columns
 const int MIRROR_PITCH = PATCH_ROWS + 2;
 // Few words stay in registers while a thread works on their halves.
@@ -172,8 +172,8 @@ struct Pair {
 };
 
 // An entry that is 0, close to P / 2, subnormal, infinite or of a line that is not finite.
-DEVICE Bits unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
-                    int entry, uint32* value, bool* negative, int* exponents) {
+DEVICE Bits unusual(const Tiles& x, const Quarter& quarter, const Pair& at, int entry,
+                    int part, uint32* value, bool* negative, int* exponents) {
   int64 row = quarter.row + settled(at.row);
   int64 column = quarter.column + settled(at.column) + entry;
   int64 of_a = x.batch_a > 1 ? quarter.batch : 0;
@@ -183,24 +183,24 @@ DEVICE Bits unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
   *exponents = x.rows.exponents[of_row] + x.columns.exponents[of_column];
   Bits bits = rounded<LIMB_WORDS, Bits>(value, *negative, *exponents + LIMB_PAD);
   int special = x.rows.special[of_row] | x.columns.special[of_column];
-  return finished(bits, special, x.a, of_a, row, x.b, of_b, column, x.flags);
+  return finished(bits, special, x.a, of_a, row, x.b, of_b, column, part, x.flags);
 }
 
-DEVICE void put(const Beside& result, int64 batch, int64 row, int64 column,
+DEVICE void put(const Beside& result, int64 batch, int64 row, int64 column, int part,
                 uint64 bits) {
-  *result.at(batch, row, column) = bits;
+  result.at(batch, row, column)[part] = bits;
 #if SYMMETRIC
-  *result.at(batch, column, row) = bits;
+  result.at(batch, column, row)[part] = bits;
 #endif
 }
 
-// Sums of residues to results.
-DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
-                   LimbPair* sums, bool negated, const Weights& weights) {
+// Sums of residues to one part of two results.
+DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at, int part,
+                   LimbPair* sums, bool negated, const Weights& weights,
+                   const bool* inside, Bits* results) {
   take_quotient(sums, negated, weights);
   uint32 value[2][LIMB_WORDS];
-  Bits results[2];
-  bool negative[2], usual[2], inside[2];
+  bool negative[2], usual[2];
   int exponents[2];
 #pragma unroll
   for (int entry = 0; entry < 2; ++entry) {
@@ -213,15 +213,14 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
     uint32 field = (uint32)(at.fields[entry] - zeros);
     round_inside<LIMB_WORDS>(value[entry], zeros, field, sign, &results[entry]);
     usual[entry] = top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD;
-    inside[entry] = at.row < quarter.rows && at.column + entry < quarter.columns;
     exponents[entry] = FIELD_BASE - at.fields[entry];
   }
   if (!(usual[0] && usual[1])) {
 #pragma unroll
     for (int entry = 0; entry < 2; ++entry) {
       if (!usual[entry] && inside[entry])
-        results[entry] = unusual(x, quarter, at, entry, value[entry], &negative[entry],
-                                 &exponents[entry]);
+        results[entry] = unusual(x, quarter, at, entry, part, value[entry],
+                                 &negative[entry], &exponents[entry]);
     }
   }
 #if WITH_LOW || WITH_CHECK
@@ -234,26 +233,46 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at,
     if (is_finite(results[entry]))
       low = left_over<LIMB_WORDS>(value[entry], negative[entry],
                                   exponents[entry] + LIMB_PAD, results[entry]);
-    put(x.low, quarter.batch, row, column, low);
+    put(x.low, quarter.batch, row, column, part, low);
 #endif
 #if WITH_CHECK
     // `value` is shifted to the left.
     uint64 remainder = words_remainder<LIMB_WORDS>(value[entry], negative[entry]);
-    put(x.remainders, quarter.batch, row, column,
+    put(x.remainders, quarter.batch, row, column, part,
         rotated(remainder, (PRIME_BITS - LIMB_PAD % PRIME_BITS) % PRIME_BITS));
 #endif
   }
 #endif
+}
+
+// Writes two results, all parts of each.
+DEVICE void write(const Tiles& x, const Pair& at, const bool* inside,
+                  Bits (*results)[2]) {
+  const int TWO = 2 * sizeof(Bits);
   if (!inside[0]) return;
-  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % sizeof results == 0) {
-    store_pair(at.target, results[0], results[1]);
-  } else {
-    at.target[0] = results[0];
-    if (inside[1]) at.target[x.out.column_stride] = results[1];
+#if PARTS == 2
+#pragma unroll
+  for (int entry = 0; entry < 2; ++entry) {
+    if (!inside[entry]) break;
+    Bits* target = at.target + entry * x.out.column_stride;
+    if ((uint64)target % TWO == 0) {
+      store_pair(target, results[0][entry], results[1][entry]);
+    } else {
+      target[0] = results[0][entry];
+      target[1] = results[1][entry];
+    }
   }
+#else
+  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % TWO == 0) {
+    store_pair(at.target, results[0][0], results[0][1]);
+  } else {
+    at.target[0] = results[0][0];
+    if (inside[1]) at.target[x.out.column_stride] = results[0][1];
+  }
+#endif
 #if SYMMETRIC
-  at.mirror[0] = results[0];
-  at.mirror[MIRROR_PITCH] = results[1];
+  at.mirror[0] = results[0][0];
+  at.mirror[MIRROR_PITCH] = results[0][1];
 #endif
 }
 
@@ -280,12 +299,18 @@ DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int colum
   return at;
 }
 
-// Adds residues of product `q`, or takes them away: the residues -1 - r.
+// The bytes of product `q`; those of residues -1 - r where it is taken away.
+DEVICE void product_bytes(const uint32* words, int q, uint32 half, bool negated,
+                          uint32* bytes) {
+  entry_bytes(words + q * WORD_STEP, PRODUCTS * WORD_STEP, half,
+              negated ? 0xffffffffu : 0, bytes);
+}
+
+// Adds residues of product `q`, or takes them away.
 DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32 half,
                         bool negated, const Weights& weights, LimbPair* to) {
   uint32 bytes[2 * BYTE_WORDS];
-  entry_bytes(words + q * WORD_STEP, PRODUCTS * WORD_STEP, half,
-              negated ? 0xffffffffu : 0, bytes);
+  product_bytes(words, q, half, negated, bytes);
   add_residues(from, bytes, weights, to);
 }
 
@@ -295,18 +320,38 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
                             int row, int column, Bits* target, const uint32* words,
                             uint32 half, const LimbPair* bias,
                             const Weights& weights) {
-  auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
-    Quarter quarter(x, group, lower, right);
-    Bits* there = target + lower * x.half_rows * x.out.row_stride +
-                    right * x.half_columns * x.out.column_stride;
-    finish(x, quarter, pair_at(room, quarter, row, column, there), sums, negated,
-           weights);
+  auto inside = [&](const Quarter& quarter, bool* found) {
+    for (int entry = 0; entry < 2; ++entry)
+      found[entry] = row < quarter.rows && column + entry < quarter.columns;
   };
   LimbPair sums[SUM_PAIRS];
 #if PRODUCTS == 1
-  add_product(bias, words, 0, half, false, weights, sums);
-  write(0, 0, sums, false);
+  Quarter quarter(x, group, 0, 0);
+  Pair at = pair_at(room, quarter, row, column, target);
+  bool there[2];
+  inside(quarter, there);
+  Bits results[PARTS][2];
+  uint32 bytes[2 * BYTE_WORDS];
+  product_bytes(words, 0, half, false, bytes);
+#pragma unroll
+  for (int part = 0; part < PARTS; ++part) {
+    Weights of_part = weights.of(part);
+    add_residues(bias, bytes, of_part, sums);
+    finish(x, quarter, at, part, sums, false, of_part, there, results[part]);
+  }
+  write(x, at, there, results);
 #else
+  auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
+    Quarter quarter(x, group, lower, right);
+    Bits* place = target + lower * x.half_rows * x.out.row_stride +
+                    right * x.half_columns * x.out.column_stride;
+    Pair at = pair_at(room, quarter, row, column, place);
+    bool there[2];
+    inside(quarter, there);
+    Bits results[1][2];
+    finish(x, quarter, at, 0, sums, negated, weights, there, results[0]);
+    ::write(x, at, there, results);
+  };
   // Products P1 to P7 of a level of Strassen's algorithm as Winograd has it.
   LimbPair base[SUM_PAIRS];
   add_product(bias, words, 0, half, false, weights, base);

@@ -10,11 +10,12 @@ HD int reduced(int c, int l) {
   return balanced(sum, (float)p, 1.0f / (float)p, quotients(l)) - bias(l);
 }
 
-// `count` products of modulus l lie from l * count on.
+// `count` products of a plane follow those of the plane before; PARTS planes belong to a
+// modulus.
 KERNEL void reduce(int* products, int64 count) {
   int64 index = blockIdx.x * (int64)blockDim.x + threadIdx.x;
   if (index >= count) return;
 #pragma unroll
-  for (int l = 0; l < NUM_MODULI; ++l)
-    products[l * count + index] = reduced(products[l * count + index], l);
+  for (int i = 0; i < PARTS * NUM_MODULI; ++i)
+    products[i * count + index] = reduced(products[i * count + index], i / PARTS);
 }

@@ -15,16 +15,18 @@ from importlib import resources
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from np_ozaki._kernels.limb_tables import limb_constants
+from np_ozaki._kernels.limb_tables import limb_constants, residue_weights
 from np_ozaki._kernels.slice_tables import Digits, Sums, slice_constants
 from np_ozaki._kernels.tables import table, words
 
 from np_ozaki.numerics.moduli import (
+    COMPLEX_MODULI,
     MODULI,
     Family,
     balanced_residue,
     moduli_of,
     product_bound,
+    root_of_minus_one,
 )
 
 __all__ = [
@@ -50,6 +52,7 @@ STAGES: tuple[str, ...] = (
     "scaling_exponents",
     "accurate",
     "residues",
+    "cuts",
     "reduce",
     "reconstruct",
     "reconstruct_tiles",
@@ -88,8 +91,10 @@ _MOST_PRODUCTS = 2**17
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
     "residues": ("lines.cuh", "residues.cuh"),
+    "cuts": ("lines.cuh", "cuts.cuh"),
     "lines_in_clusters": (
         "lines.cuh",
+        "cuts.cuh",
         "residues.cuh",
         "warps.cuh",
         "shared_lines.cuh",
@@ -151,9 +156,12 @@ class Variant(NamedTuple):
     symmetric : bool
         Whether reconstruct_tiles mirrors what lies above the diagonal.
     family : {"real", "complex"}
-        Whose moduli; stages for tiles on Hopper know the real ones only.
+        Whose moduli.
+    parts : int
+        Real parts of an entry, and products that a modulus takes: 2 where operands are
+        complex, 1 for real ones and for complex ones embedded in them.
     single, single_result : bool
-        Whether operands, and C, are float32.
+        Whether operands, and C, are of float32 or complex64.
     """
 
     num_moduli: int
@@ -165,8 +173,14 @@ class Variant(NamedTuple):
     products: int = 1
     symmetric: bool = False
     family: Family = "real"
+    parts: int = 1
     single: bool = False
     single_result: bool = False
+
+    @property
+    def planes(self) -> int:
+        """Residues of an entry."""
+        return self.parts * self.num_moduli
 
 
 class Entries(NamedTuple):
@@ -174,10 +188,13 @@ class Entries(NamedTuple):
 
     Attributes
     ----------
+    parts : int
+        Real parts of an entry.
     single : bool
         Whether they are float32.
     """
 
+    parts: int = 1
     single: bool = False
 
 
@@ -296,9 +313,10 @@ def _bytes(values: list[int]) -> int:
     return sum((value & 0xFF) << 8 * i for i, value in enumerate(values))
 
 
-def _powers(p: int, first: int) -> int:
-    """Return 2^(8 i) modulo p, balanced, for four i from `first` on, as bytes."""
-    return _bytes([balanced_residue(2 ** (8 * i), p) for i in range(first, first + 4)])
+def _powers(p: int, first: int, factor: int = 1) -> int:
+    """Return 2^(8 i) times a factor modulo p, balanced, for four i from `first` on."""
+    powers = range(first, first + 4)
+    return _bytes([balanced_residue(factor * 2 ** (8 * i), p) for i in powers])
 
 
 _FLOAT_INTEGERS = 2**23
@@ -307,34 +325,53 @@ _FLOAT_BITS = 0x4B000000
 
 
 @functools.cache
-def _bias(p: int, scaling_shifts: int) -> tuple[int, int]:
+def _bias(p: int, scaling_shifts: int, parts: int = 1) -> tuple[int, int]:
     """Return the bits of the float that sums modulo p start at, and its quotient.
 
     The float is the least multiple of p and 256 from which no sum falls below 2^23:
     the closer to 2^23, the smaller the error of a quotient by p.
     """
-    powers = [balanced_residue(2 ** (8 * i), p) for i in range(scaling_shifts + 8)]
-    below = -255 * 8 * min(0, *powers) + p
+
+    def powers(factor: int) -> list[int]:
+        some = range(scaling_shifts + 8)
+        return [balanced_residue(factor * 2 ** (8 * i), p) for i in some]
+
+    below = -255 * 8 * min(0, *powers(1)) + p
+    if parts == 2:
+        # Of an imaginary part, which is added or taken away.
+        below += 255 * 8 * max(map(abs, powers(root_of_minus_one(p)))) + p
     step = math.lcm(p, 256)
     number = -(-(_FLOAT_INTEGERS + below) // step) * step
     return _FLOAT_BITS + number - _FLOAT_INTEGERS, 3 * 2**22 + number // p
 
 
-def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
+def _wide_tables(moduli: tuple[int, ...], shifts: int, parts: int) -> list[str]:
     """Return the tables of residues for integers cut by 8 q bits, to be looked up."""
     rows = [(q, p) for q in range(shifts) for p in moduli]
-    starts = [
-        _bias(p, shifts)[0] + balanced_residue(-(2 ** (_OFFSET_BITS + 8 * q)), p)
-        for q, p in rows
-    ]
+
+    def offset(q: int, p: int, factor: int = 1) -> int:
+        return balanced_residue(-factor * 2 ** (_OFFSET_BITS + 8 * q), p)
+
+    biases = {p: _bias(p, shifts, parts) for p in moduli}
+    starts = [biases[p][0] + offset(q, p) for q, p in rows]
     tables: list[tuple[str, str, list[str]]] = [
         ("uint32", "wide_low", [f"{_powers(p, q)}u" for q, p in rows]),
         ("uint32", "wide_high", [f"{_powers(p, q + 4)}u" for q, p in rows]),
         ("int", "wide_start", [str(x) for x in starts]),
         ("float", "wide_modulus", [f"{p}.0f" for p in moduli]),
         ("float", "wide_inverse", [f"1.0f / {p}.0f" for p in moduli]),
-        ("float", "wide_quotients", [f"{_bias(p, shifts)[1]}.0f" for p in moduli]),
+        ("float", "wide_quotients", [f"{biases[p][1]}.0f" for p in moduli]),
     ]
+    if parts == 2:
+        rotated = [(q, p, root_of_minus_one(p)) for q, p in rows]
+        tables += [
+            (kind, f"wide_rotated_{name}", values)
+            for kind, name, values in (
+                ("uint32", "low", [f"{_powers(p, q, s)}u" for q, p, s in rotated]),
+                ("uint32", "high", [f"{_powers(p, q + 4, s)}u" for q, p, s in rotated]),
+                ("int", "start", [str(offset(*each)) for each in rotated]),
+            )
+        ]
     lines = [_device_table(*each) for each in tables]
     return [
         "// The same for integers cut by 8 q bits: rows q of NUM_MODULI entries, where",
@@ -345,19 +382,35 @@ def _wide_tables(moduli: tuple[int, ...], shifts: int) -> list[str]:
     ]
 
 
+def _rotated_tables(moduli: tuple[int, ...]) -> list[str]:
+    """Return the tables of residues of s times an integer, s s = -1 modulo p."""
+    roots = [(p, root_of_minus_one(p)) for p in moduli]
+    return [
+        "// The same of s times a scaled integer, s s = -1 modulo p.",
+        table("uint32", "rotated_low", [_powers(p, 0, s) for p, s in roots], "u"),
+        table("uint32", "rotated_high", [_powers(p, 4, s) for p, s in roots], "u"),
+        table(
+            "int",
+            "rotated_offset",
+            [balanced_residue(-s * 2**_OFFSET_BITS, p) for p, s in roots],
+        ),
+    ]
+
+
 def _reduction_tables() -> str:
     """Return tables of all moduli as C++ text: how int32 products are reduced."""
-    shifts = [(p - 1).bit_length() - 2 for p in MODULI]
+    moduli = MODULI + COMPLEX_MODULI
+    shifts = [(p - 1).bit_length() - 2 for p in moduli]
     inverses = [
         (2 ** (33 + shift) + p) // (2 * p)
-        for p, shift in zip(MODULI, shifts, strict=True)
+        for p, shift in zip(moduli, shifts, strict=True)
     ]
     tables = [
-        ("int", "reduce_modulus", [str(p) for p in MODULI]),
+        ("int", "reduce_modulus", [str(p) for p in moduli]),
         ("int", "reduce_inverse", [str(x) for x in inverses]),
         ("int", "reduce_shift", [str(x) for x in shifts]),
-        ("float", "quick_inverse", [f"1.0f / {p}.0f" for p in MODULI]),
-        ("int", "quick_steps", [str(quick_products(p) // TILE_STEP) for p in MODULI]),
+        ("float", "quick_inverse", [f"1.0f / {p}.0f" for p in moduli]),
+        ("int", "quick_steps", [str(quick_products(p) // TILE_STEP) for p in moduli]),
     ]
     return "".join(_device_table(*each) + "\n" for each in tables)
 
@@ -395,12 +448,19 @@ def _device_table(kind: str, name: str, values: list[str]) -> str:
     return f"DEVICE_TABLE {kind} {name}[] = {{{', '.join(values)}}};"
 
 
-def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
+def _reconstruction(variant: Variant) -> list[str]:
     """Return the constants of reconstruct.cuh."""
+    moduli, parts = moduli_of(variant.num_moduli, variant.family), variant.parts
     product = math.prod(moduli)
     bits = product.bit_length()
-    inverses = [pow(product // p, -1, p) for p in moduli]
-    largest = _LARGEST_DIGIT * len(moduli) * product + product // 2
+    of_planes = [p for p in moduli for _ in range(parts)]
+    digits = [
+        # Weights are multiples of P / p.
+        (p, weight // (product // p))
+        for part in residue_weights(variant.num_moduli, variant.family, parts)
+        for p, weight in zip(of_planes, part, strict=True)
+    ]
+    largest = _LARGEST_DIGIT * len(of_planes) * product + product // 2
     sum_words = -(-largest.bit_length() // 32)
     value_words = -(-(bits + 1) // 32)
     # The sum's top 32 bits, times F: the quotient by P and a fraction below it.
@@ -414,16 +474,13 @@ def _reconstruction(moduli: tuple[int, ...]) -> list[str]:
         table(
             "uint32",
             "digit_powers",
-            [
-                _bytes([s * 2 ** (8 * i) % p for i in range(4)])
-                for p, s in zip(moduli, inverses, strict=True)
-            ],
+            [_bytes([s * 2 ** (8 * i) % p for i in range(4)]) for p, s in digits],
             "u",
         ),
         table(
             "uint32",
             "digit_offset",
-            [-(2**31) * s % p for p, s in zip(moduli, inverses, strict=True)],
+            [-(2**31) * s % p for p, s in digits],
             "u",
         ),
         f"#define SUM_WORDS {sum_words}",
@@ -459,13 +516,15 @@ def constants(variant: Variant) -> str:
         Macros and constexpr functions; see the comments in the text.
     """
     num_moduli, scaling, cut_plane, lent = variant[:4]
-    family = variant.family
+    family, parts = variant.family, variant.parts
     moduli = moduli_of(num_moduli, family)
     shifts = (magnitude_bits(num_moduli, scaling, family) + lent) // 8 + 2
-    parts = [
+    biases = [_bias(p, shifts, parts) for p in moduli]
+    lines = [
         *_entries(variant),
         "// ---- Constants, generated by render.py ----",
         f"#define NUM_MODULI {num_moduli}",
+        f"#define PARTS {parts}",
         f"#define FIRST_IS_256 {str(moduli[0] == 256).lower()}",
         f"#define WIDE {str(is_wide(num_moduli, scaling, lent, family)).lower()}",
         f"#define TRUNCATE {str(scaling == 'legacy').lower()}",
@@ -474,13 +533,8 @@ def constants(variant: Variant) -> str:
         f"#define WITH_CHECK {int(variant.with_check)}",
         table("int", "modulus", list(moduli)),
         "// Where sums modulo p start, as bits of a float, and that over p plus MAGIC.",
-        table("int", "bias", [_bias(p, scaling_shifts=shifts)[0] for p in moduli]),
-        table(
-            "float",
-            "quotients",
-            [_bias(p, scaling_shifts=shifts)[1] for p in moduli],
-            ".0f",
-        ),
+        table("int", "bias", [start for start, _ in biases]),
+        table("float", "quotients", [quotient for _, quotient in biases], ".0f"),
         "// Bytes i of a scaled integer count 2^(8 i) modulo p.",
         table("uint32", "powers_low", [_powers(p, 0) for p in moduli], "u"),
         table("uint32", "powers_high", [_powers(p, 4) for p in moduli], "u"),
@@ -494,13 +548,14 @@ def constants(variant: Variant) -> str:
             "sum_offset",
             [balanced_residue(-(2**_SUM_OFFSET_BITS), p) for p in moduli],
         ),
-        *_wide_tables(moduli, shifts),
+        *(_rotated_tables(moduli) if parts == 2 else ()),
+        *_wide_tables(moduli, shifts, parts),
         "// c + 2^31 is taken as four bytes: to reduce c,",
         table("int", "reduce_offset", [balanced_residue(-(2**31), p) for p in moduli]),
-        *_reconstruction(moduli),
+        *_reconstruction(variant),
         "// ---- End of constants ----",
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _entries(variant: AnyVariant) -> list[str]:
@@ -532,23 +587,27 @@ def source(stage: str, variant: AnyVariant | None = None) -> str:
         One of `STAGES`.
     variant : Variant, Digits, Sums or Entries, optional
         For the stages that know moduli, for "slices" and for "recombine"; for the
-        others where operands are float32.
+        others where operands are not of float64.
 
     Returns
     -------
     str
         CUDA C++ that includes nothing.
     """
-    if isinstance(variant, Digits | Sums | Entries):
-        tables = "".join(f"{line}\n" for line in _entries(variant))
-        if not isinstance(variant, Entries):
-            tables += slice_constants(variant)
+    if isinstance(variant, Entries):
+        macros = [f"#define PARTS {variant.parts}", *_entries(variant)]
+        tables = "".join(f"{line}\n" for line in macros)
+    elif isinstance(variant, Digits | Sums):
+        macros = _entries(variant)
+        tables = "".join(f"{line}\n" for line in macros) + slice_constants(variant)
     else:
         tables = "" if variant is None else constants(variant)
     if stage in HOPPER_STAGES:
         tables = _reduction_tables()
     if isinstance(variant, Variant) and stage == "reconstruct_tiles":
-        tables += limb_constants(variant.num_moduli, variant.products)
+        tables += limb_constants(
+            variant.num_moduli, variant.products, variant.family, variant.parts
+        )
         tables += f"#define SYMMETRIC {int(variant.symmetric)}\n"
     headers = _HEADERS.get(stage, ("lines.cuh",))
     files = (*headers, f"{stage}.cu")

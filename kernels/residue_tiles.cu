@@ -16,7 +16,6 @@ const int STAGE_BYTES = 3 * BOX_BYTES;
 const int WARPGROUP = 128;
 const int ACCUMULATORS = 128;
 const int BYTES_A_STORE = 16;
-const int WINOGRAD_PRODUCTS = 7;
 const int CHUNKS = ACCUMULATORS / BYTES_A_STORE;
 
 const int TABLE_LENGTH = sizeof(reduce_modulus) / sizeof(int);
@@ -126,7 +125,7 @@ DEVICE void release(uint32 barrier, bool elected) {
 
 DEVICE int modulus_of(const Work& work, int plane) {
   if (plane >= work.num_planes) return 0;  // a plane without one
-  return work.products == 1 ? plane : plane / WINOGRAD_PRODUCTS;
+  return work.first_modulus + (work.products == 1 ? plane : plane / work.products);
 }
 
 // Where a thread's residues go, and how they are made: found out while products are

@@ -24,12 +24,12 @@ KERNEL void exponents_and_residues(Operand x, LineFacts facts, Exponents how,
   if (threadIdx.x == 0) top = 0;
   if (real) {
     uint64* kept = whole;
-    for (int64 h = threadIdx.x; h < x.k; h += ALONG_THREADS)
+    for (int64 h = threadIdx.x; h < x.words(); h += ALONG_THREADS)
       kept[spread(h)] = x.at(batch, line, h);
     __syncthreads();
     int64 fact = batch * x.lines + line;
     auto entry = [kept](int64 h) { return kept[spread(h)]; };
-    exponent = line_facts(entry, x.k, how, facts, fact, scratch, &top);
+    exponent = line_facts(entry, x.words(), how, facts, fact, scratch, &top);
   }
   __syncthreads();
   line_planes(Residues(), whole, 0, real ? x.k : 0, planes.k_padded, exponent, top,

@@ -2,25 +2,25 @@
 #pragma once
 #include "lines.cuh"
 
-// An entry of C by its bits: of a double or of an FP32 number.
+#if defined(SINGLE_RESULT) && WITH_LOW
+#error "what the rounding leaves is told of doubles only"
+#endif
+
+// A part of an entry of C by its bits: of a double or of an FP32 number.
 #ifdef SINGLE_RESULT
 typedef uint32 Bits;
 #else
 typedef uint64 Bits;
 #endif
 
-#if defined(SINGLE_RESULT) && WITH_LOW
-#error "what the rounding leaves is told of doubles only"
-#endif
-
-// (batch, rows, columns) entries; strides in entries.
-template <class Entry>
+// (batch, rows, columns) entries; strides in words.
+template <class Part>
 struct Matrices {
-  Entry* data;
+  Part* data;
   int64 batch_stride, row_stride, column_stride;
   int64 batch, rows, columns;
 
-  DEVICE Entry* at(int64 h, int64 i, int64 j) const {
+  DEVICE Part* at(int64 h, int64 i, int64 j) const {
     return data + h * batch_stride + i * row_stride + j * column_stride;
   }
 };
@@ -50,13 +50,17 @@ DEVICE void store_pair(uint32* target, uint32 first, uint32 second) {
 const int OVERFLOW_FLAG = 1;
 const int INVALID_FLAG = 2;
 
-// An entry whose row of A or column of B is not finite: what IEEE arithmetic gives for
-// its k products in any order; `finite` where no product is NaN or infinite.
+// An entry, or a part of it, whose row of A or column of B is not finite: what IEEE
+// arithmetic gives for the products of its words in any order; `finite` where none of
+// them is NaN or infinite.
 DEVICE Bits special_value(Operand a, Operand b, int64 batch_a, int64 row,
-                          int64 batch_b, int64 column, Bits finite, int* flags) {
+                          int64 batch_b, int64 column, int part, Bits finite,
+                          int* flags) {
   bool plus = false, minus = false;
-  for (int64 h = 0; h < a.k && !(plus && minus); ++h) {
-    uint64 x = a.at(batch_a, row, h), y = b.at(batch_b, column, h);
+  for (int64 h = 0; h < a.words() && !(plus && minus); ++h) {
+    uint64 x = a.at(batch_a, row, h ^ part), y = b.at(batch_b, column, h);
+    // The real part is that of xr yr - xi yi.
+    if (PARTS == 2 && !part) x ^= (uint64)h << 63;
     if (is_finite(x) && is_finite(y)) continue;
     if (!magnitude(x) || !magnitude(y)) plus = minus = true;  // Inf 0
     else if ((x ^ y) >> 63) minus = true;
@@ -73,10 +77,10 @@ DEVICE Bits special_value(Operand a, Operand b, int64 batch_a, int64 row,
 // What an entry becomes of the bits of its finite product, and flags for it; `special`
 // is what its lines hold.
 DEVICE Bits finished(Bits bits, int special, Operand a, int64 batch_a, int64 row,
-                     Operand b, int64 batch_b, int64 column, int* flags) {
+                     Operand b, int64 batch_b, int64 column, int part, int* flags) {
   Bits size = bits & ~sign_bit<Bits>(true);
   if (size == Format<Bits>::INFINITE) atomicOr(flags, OVERFLOW_FLAG);
   if (special & HOLDS_NAN) return Format<Bits>::NOT_A_NUMBER;
   if (!special) return bits;
-  return special_value(a, b, batch_a, row, batch_b, column, bits, flags);
+  return special_value(a, b, batch_a, row, batch_b, column, part, bits, flags);
 }

@@ -4,6 +4,9 @@
 // bytes by a table.  A warp takes 64 entries of a line at a time, two a lane; the table
 // has the moduli in its rows, and four copies of it, each for one lane in four, leave
 // neighbouring entries of one modulus in one lane.
+//
+// A line of complex entries has two rows in shared memory, of real and of imaginary
+// parts.
 #pragma once
 #include "warps.cuh"
 
@@ -14,9 +17,9 @@ const int WARPS = ALONG_THREADS / WARP;
 
 const int BANKS = 128 / (int)sizeof(Word);  // one word wide
 
-// Where entry h of a line lies: groups of eight trade places so that what the lanes of
+// Where entry h of a row lies: groups of eight trade places so that what the lanes of
 // a warp read at a time, half of each group of 16, lies in different banks.  Words of
-// four bytes stay: what they are read in twice is what others are read in anyway.
+// four bytes stay: they are read in two turns as others are.
 HD int swizzled(int h) { return sizeof(Word) == 8 ? h ^ (h >> 1 & 8) : h; }
 
 // The first of the two entries of a lane, the other one being 8 further: lane 4 g + t
@@ -24,9 +27,11 @@ HD int swizzled(int h) { return sizeof(Word) == 8 ? h ^ (h >> 1 & 8) : h; }
 DEVICE int first_entry(int lane) { return 16 * (lane >> 3) + (lane & 7); }
 
 // How lines go to shared memory.
-const int COPY_ALONG = 0;   // entry by entry, the lanes of a warp along k
+const int COPY_ALONG = 0;   // word by word, the lanes of a warp along k
 const int COPY_WIDE = 1;    // the same, 16 bytes at a time
 const int COPY_ACROSS = 2;  // the lanes of a warp along the lines, then along k
+
+const int PART_BITS = PARTS - 1;
 
 // Runs `one(h)` for h = 0, step and so on below `count`.  A group of copies leaves the
 // loop at its end only: what the first copy after a branch waits for takes as long as
@@ -45,7 +50,8 @@ DEVICE void in_groups(int count, int step, One one) {
 }
 
 // Starts to copy `count` entries from `start` on of 2^line_bits lines from `line` on;
-// entries outside the operand become 0.  `count` is a multiple of 512 >> line_bits.
+// entries outside the operand become 0.  `count` is a multiple of 512 >> line_bits.  A
+// row of one part of a line is `pitch` from the next one.
 template <bool inside>
 DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
                        int count, int line_bits, Word* target, int pitch) {
@@ -53,12 +59,14 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
   int tid = threadIdx.x, lines = 1 << line_bits;
   const Word* origin = x.data + batch * x.batch_stride;
   if (how == COPY_ACROSS) {
-    int of_block = tid & (lines - 1), first = tid >> line_bits;
-    const int step = ALONG_THREADS >> line_bits;  // a multiple of 32: same place in 32
-    const Word* source =
-        origin + (line + of_block) * x.line_stride + (start + first) * x.k_stride;
+    int row_bits = line_bits + PART_BITS;
+    int row = tid & ((1 << row_bits) - 1), first = tid >> row_bits;
+    int of_block = row >> PART_BITS;
+    const int step = ALONG_THREADS >> row_bits;  // a multiple of 32: same place in 32
+    const Word* source = origin + (line + of_block) * x.line_stride +
+                           (start + first) * x.k_stride + (row & PART_BITS);
     int64 source_step = step * x.k_stride;
-    Word* place = target + of_block * pitch + swizzled(first);
+    Word* place = target + row * pitch + swizzled(first);
     int64 left = line + of_block < x.lines ? x.k - start - first : 0;
     in_groups(count, step, [&](int h) {
       bool real = inside || h < left;
@@ -69,6 +77,22 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
   }
   int warp = tid / WARP, lane = tid % WARP;
   int of_block = warp & (lines - 1), share = count >> 3 << line_bits;
+#if PARTS == 2
+  // Lanes of both parts by turns; entries that are 16 further have another place in 32.
+  int first = (warp >> line_bits) * share + (lane >> 1);
+  const Word* source = origin + (line + of_block) * x.line_stride +
+                       (start + first) * x.k_stride + (lane & 1);
+  Word* row = target + (2 * of_block + (lane & 1)) * pitch;
+  Word *place = row + swizzled(first), *second = row + swizzled(first + 16);
+  int64 left = line + of_block < x.lines ? x.k - start - first : 0;
+  int64 half = WARP / 2 * x.k_stride;
+  in_groups(share, WARP, [&](int h) {
+    bool real = inside || h < left, other = inside || h + WARP / 2 < left;
+    copy_later<SIZE>(place + h, real ? source : x.data, real ? SIZE : 0);
+    copy_later<SIZE>(second + h, other ? source + half : x.data, other ? SIZE : 0);
+    source += 2 * half;
+  });
+#else
   int first = (warp >> line_bits) * share + (how == COPY_WIDE ? AT_ONCE * lane : lane);
   const Word* source =
       origin + (line + of_block) * x.line_stride + (start + first) * x.k_stride;
@@ -91,6 +115,7 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
     copy_later<SIZE>(place + h, real ? source : x.data, real ? SIZE : 0);
     source += source_step;
   });
+#endif
 }
 
 DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
@@ -226,49 +251,89 @@ DEVICE uint32 cut_of(Word bits, Scaling line) {
 
 const int ROWS = 16;  // moduli that a table has room for
 
-// By modulus: bytes of 2^(8 i), where sums start, -p and 1 / p.  Starts are there twice,
-// for compilers that would copy one to its place before every product.
-struct Tables {
+// By modulus: bytes of 2^(8 i) and where sums start.  Starts are there twice, for
+// compilers that would copy one to its place before every product.
+struct SumTables {
   uint32 low[ROWS], high[ROWS];
-  int start[ROWS][2], minus[ROWS];
+  int start[ROWS][2];
+};
+
+// By modulus: sums of the bytes of an integer x, or of s x with s s = -1; -p and 1 / p.
+struct Tables {
+  SumTables sums, rotated;
+  int minus[ROWS];
   float inverse[ROWS];
 
-  HD constexpr Tables(bool sums) : low(), high(), start(), minus(), inverse() {
+  HD constexpr Tables(bool of_sums) : sums(), rotated(), minus(), inverse() {
     for (int l = 0; l < NUM_MODULI; ++l) {
-      low[l] = powers_low(l);
-      high[l] = powers_high(l);
-      start[l][0] = start[l][1] = bias(l) + (sums ? sum_offset(l) : offset(l));
+      sums.low[l] = powers_low(l);
+      sums.high[l] = powers_high(l);
+      int first = bias(l) + (of_sums ? sum_offset(l) : offset(l));
+      sums.start[l][0] = sums.start[l][1] = first;
+#if PARTS == 2
+      rotated.low[l] = rotated_low(l);
+      rotated.high[l] = rotated_high(l);
+      rotated.start[l][0] = rotated.start[l][1] = rotated_offset(l);
+#endif
       minus[l] = -modulus(l);
       inverse[l] = 1.0f / (float)modulus(l);
     }
   }
 };
 
-static_assert(NUM_MODULI <= ROWS, "a narrow system has at most 15 moduli");
+static_assert(NUM_MODULI <= ROWS, "a narrow system has at most 16 moduli");
 const int HALVES = NUM_MODULI > ROWS / 2 ? 2 : 1;  // rows g + 8, or none
 
-// What lane 4 g + t needs of the rows g and g + 8.
-struct LaneTables {
+// What lane 4 g + t needs of the rows g and g + 8 to sum up the bytes of integers.
+struct LaneSums {
   uint32 table[4][4];
-  int start[4], minus[2];
-  float inverse[2];
+  int start[4];
 
-  DEVICE LaneTables(const Tables& tables, int lane) {
+  DEVICE LaneSums(const SumTables& sums, int lane) {
     int g = lane >> 2;
-    uint32 row[4] = {tables.low[g], tables.low[g + 8], tables.high[g],
-                     tables.high[g + 8]};
+    uint32 row[4] = {sums.low[g], sums.low[g + 8], sums.high[g], sums.high[g + 8]};
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int word = 0; word < 4; ++word)
         table[i][word] = (lane & 3) == i ? row[word] : 0;
 #pragma unroll
+    for (int i = 0; i < 4; ++i) start[i] = sums.start[g + 8 * (i / 2)][i % 2];
+  }
+
+  DEVICE void of(uint64 value, int (*sum)[4]) const {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      multiply_bytes(sum[j], table[j], (uint32)value, (uint32)(value >> 32), start);
+  }
+};
+
+struct LaneTables {
+  LaneSums sums, rotated;
+  int minus[2];
+  float inverse[2];
+
+  DEVICE LaneTables(const Tables& tables, int lane)
+      : sums(tables.sums, lane), rotated(tables.rotated, lane) {
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
-      start[2 * half] = tables.start[g + 8 * half][0];
-      start[2 * half + 1] = tables.start[g + 8 * half][1];
-      minus[half] = tables.minus[g + 8 * half];
-      inverse[half] = tables.inverse[g + 8 * half];
+      minus[half] = tables.minus[(lane >> 2) + 8 * half];
+      inverse[half] = tables.inverse[(lane >> 2) + 8 * half];
     }
+  }
+
+  // Residues of the sums of entry `i` of two.
+  DEVICE void reduce(int (*sum)[4], int i, uint32 (*bytes)[4]) const {
+#pragma unroll
+    for (int half = 0; half < HALVES; ++half)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        int byte[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t)
+          byte[t] = balanced_byte(sum[t][2 * half + j], minus[half], inverse[half]);
+        bytes[half][2 * i + j] = pack(byte[0], byte[1], byte[2], byte[3]);
+      }
   }
 
   // From two integers a lane, 8 entries apart, to 16 residues modulo each of the lane's
@@ -277,23 +342,32 @@ struct LaneTables {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       int sum[4][4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        multiply_bytes(sum[j], table[j], (uint32)value[i], (uint32)(value[i] >> 32),
-                       start);
-      }
-#pragma unroll
-      for (int half = 0; half < HALVES; ++half)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          int byte[4];
-#pragma unroll
-          for (int t = 0; t < 4; ++t)
-            byte[t] = balanced_byte(sum[t][2 * half + j], minus[half], inverse[half]);
-          bytes[half][2 * i + j] = pack(byte[0], byte[1], byte[2], byte[3]);
-        }
+      sums.of(value[i], sum);
+      reduce(sum, i, bytes);
     }
   }
+
+#if PARTS == 2
+  // The same of x + s y, then of x - s y.
+  DEVICE void residues(const uint64* x, const uint64* y,
+                       uint32 (*bytes)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int of_x[4][4], of_y[4][4], sum[4][4];
+      sums.of(x[i], of_x);
+      rotated.of(y[i], of_y);
+#pragma unroll
+      for (int sign = 0; sign < 2; ++sign) {
+#pragma unroll
+        for (int j = 0; j < 16; ++j) {
+          int more = of_y[j / 4][j % 4];
+          sum[j / 4][j % 4] = of_x[j / 4][j % 4] + (sign ? -more : more);
+        }
+        reduce(sum, i, bytes[sign]);
+      }
+    }
+  }
+#endif
 };
 
 // From the cuts of a lane's two entries to four bytes: lanes of even t get those of the

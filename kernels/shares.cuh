@@ -2,8 +2,8 @@
 #pragma once
 #include "lines.cuh"
 
-// A block's part of the operand: `depth` entries of one line, or of 32 lines that lie
-// side by side; this thread's share of it is every `step`-th entry of one line.
+// A block's part of the operand: `depth` words of one line, or of 32 lines that lie
+// side by side; this thread's share of it is every `step`-th word of one line.
 struct Share {
   int64 batch, line, start, stop, step;
   bool real;
@@ -11,9 +11,9 @@ struct Share {
 };
 
 DEVICE Share share_along(Operand x, int64 depth) {
-  int64 depths = (x.k + depth - 1) / depth;
+  int64 depths = (x.words() + depth - 1) / depth;
   int64 start = blockIdx.x % depths * depth, index = blockIdx.x / depths;
-  int64 stop = start + depth < x.k ? start + depth : x.k;
+  int64 stop = start + depth < x.words() ? start + depth : x.words();
   return {index / x.lines, index % x.lines, start + threadIdx.x, stop, ALONG_THREADS,
           true, index};
 }
@@ -23,12 +23,12 @@ const int ACROSS_GROUPS = ALONG_THREADS / ACROSS_LINES;
 
 DEVICE Share share_across(Operand x, int64 depth) {
   int64 strips = (x.lines + ACROSS_LINES - 1) / ACROSS_LINES;
-  int64 depths = (x.k + depth - 1) / depth;
+  int64 depths = (x.words() + depth - 1) / depth;
   int64 index = blockIdx.x;
   int64 line = index % strips * ACROSS_LINES + threadIdx.x % ACROSS_LINES;
   index /= strips;
   int64 start = index % depths * depth, batch = index / depths;
-  int64 stop = start + depth < x.k ? start + depth : x.k;
+  int64 stop = start + depth < x.words() ? start + depth : x.words();
   return {batch, line, start + threadIdx.x / ACROSS_LINES, stop, ACROSS_GROUPS,
           line < x.lines, batch * x.lines + line};
 }

@@ -12,13 +12,13 @@ struct Work {
   int* lower;    // int32 products of the planes from `num_planes` on
   int64 lower_batch_stride, lower_row_stride;
   int num_planes, all_planes;  // a plane of all_planes - num_planes stays int32
-  int products;                // planes of a modulus
+  int products;                // planes of a modulus, by turns
   int batch, batch_a, batch_b;
   int rows, columns;
   int steps;      // along k
   int groups;     // clusters that share the work
   int symmetric;  // pairs of tiles below the diagonal are left out
-  int unused;
+  int first_modulus;  // in the tables of all
 };
 
 HD uint32 pairs_of(const Work& work) {

@@ -1,10 +1,8 @@
 """Complex products as real ones: operands embedded, results taken apart.
 
-    [ Ar  -Ai ]   [ Br ]   [ Re C ]
-    [ Ai   Ar ] * [ Bi ] = [ Im C ]
-
-is the contract of complex products with their moduli (`numerics.complex_reference`):
-certificates, checks and bounds of real products then hold for each part of an entry.
+That is the contract of complex products with their moduli
+(`numerics.complex_reference`): certificates, checks and bounds of real products then
+hold for each part of an entry.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import Options
-from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome
+from np_ozaki.engines.complex_operand import ComplexOperand, embedded, put_parts
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.errors import CheckError
@@ -26,14 +24,13 @@ from np_ozaki.precision import Served, Way, bound_of_ways, multiply, promised_bo
 __all__ = [
     "UNCONJUGATED",
     "Conjugated",
+    "as_operands",
     "complex_bound_of_ways",
     "complex_promised_bound",
-    "embedded",
     "is_complex",
     "multiply_complex",
 ]
 
-Real = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 Conjugated = tuple[bool, bool]
@@ -60,57 +57,29 @@ def is_complex(x: Any) -> bool:
     return bool(x.dtype.kind == "c")
 
 
-def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
-    """Return the real matrices that stand for complex ones.
+def as_operands(
+    engine: Engine, a: Complex, b: Complex, out: Complex
+) -> tuple[Any, Any, Any]:
+    """Return operands and room for a result as an engine takes them.
 
     Parameters
     ----------
-    x : (batch, m, k) or (batch, k, n) array of complex128
-        A or B; of the host or a GPU.
-    left : bool
-        Whether it is A.
-    conjugated : bool, optional
-        Whether the operand is conj(x).
+    engine : Engine
+        Who multiplies.
+    a : (batch, m, k) array of complex128
+    b : (batch, k, n) array of complex128
+    out : (batch, m, n) array of complex128
 
     Returns
     -------
-    (batch, 2m, 2k) or (batch, 2k, n) array of float64
-        C-contiguous, where `x` lies.
+    a, b : ComplexOperand or array of float64
+    out : array of complex128, or of float64 with twice the rows
     """
-    return _left(x, conjugated) if left else _right(x, conjugated)
-
-
-def _left(a: Complex, conjugated: bool = False) -> Real:
-    """Return [[Ar, -Ai], [Ai, Ar]] for each matrix."""
-    batch, m, k = a.shape
-    result: Real = choice.empty_like(a.real, (batch, 2 * m, 2 * k))
-    result[:, :m, :k] = a.real
-    result[:, m:, k:] = a.real
-    plus, minus = result[:, m:, :k], result[:, :m, k:]
-    if conjugated:
-        plus, minus = minus, plus
-    plus[...] = a.imag
-    np.negative(a.imag, out=minus)
-    return result
-
-
-def _right(b: Complex, conjugated: bool = False) -> Real:
-    """Return [Br; Bi] for each matrix; real and imaginary parts of a result as well."""
-    batch, k, n = b.shape
-    result: Real = choice.empty_like(b.real, (batch, 2 * k, n))
-    result[:, :k] = b.real
-    if conjugated:
-        np.negative(b.imag, out=result[:, k:])
-    else:
-        result[:, k:] = b.imag
-    return result
-
-
-def _put(parts: Real, out: Complex) -> None:
-    """Write (batch, 2m, n) real and imaginary parts to complex entries."""
-    m = out.shape[1]
-    out.real[...] = parts[:, :m]
-    out.imag[...] = parts[:, m:]
+    if engine.takes_complex:
+        return ComplexOperand(a, left=True), ComplexOperand(b, left=False), out
+    batch, m, n = out.shape
+    room = np.empty_like(out.real, shape=(batch, 2 * m, n))
+    return embedded(a, left=True), embedded(b, left=False), room
 
 
 def multiply_complex(
@@ -156,53 +125,57 @@ def multiply_complex(
     PrecisionError, CheckError, WorkspaceError
         As `precision.multiply`; rows of an error are those of `out`.
     """
+    if engine.takes_complex:
+        left = ComplexOperand(a, left=True, conjugated=conjugated[0])
+        right = ComplexOperand(b, left=False, conjugated=conjugated[1])
+        result: Any = out
+        rest: Any = low
+        try:
+            return multiply(
+                engine, left, right, result, options, rest, prepared, "complex"
+            )
+        except CheckError as error:
+            raise _of_complex(error, 0, out.shape[1]) from None
     batch, m, n = out.shape
     k = a.shape[2]
     results = 1 + (low is not None)
     size = 8 * (4 * m * k + 2 * k * n + 2 * m * n * results)
     parts = ranges(batch, max(1, _CHUNK_BYTES // max(1, size)))
-    # What is kept of an operand is not kept of its conjugate.
-    prepared = (
-        None if conjugated[0] else prepared[0],
-        None if conjugated[1] else prepared[1],
+
+    def operand(x: Complex, part: slice, *, left: bool) -> NDArray[np.float64]:
+        conj = conjugated[0 if left else 1]
+        return embedded(x[of_batch(part, x)], left=left, conjugated=conj)
+
+    whole = slice(0, 1)
+    first = operand(a, whole, left=True) if a.shape[0] == 1 else None
+    second = operand(b, whole, left=False) if b.shape[0] == 1 else None
+    # What is kept is about whole operands, and not about their conjugates.
+    kept_a, kept_b = (
+        None if conj or (len(parts) > 1 and x is None) else kept
+        for x, kept, conj in zip((first, second), prepared, conjugated, strict=True)
     )
-    left = _left(a, conjugated[0]) if a.shape[0] == 1 else None
-    right = _right(b, conjugated[1]) if b.shape[0] == 1 else None
-    if len(parts) > 1:
-        # What is kept is about whole operands.
-        prepared = (
-            prepared[0] if left is not None else None,
-            prepared[1] if right is not None else None,
-        )
     done: list[Served] = []
     for part in parts:
-        x = _left(a[of_batch(part, a)], conjugated[0]) if left is None else left
-        y = _right(b[of_batch(part, b)], conjugated[1]) if right is None else right
+        x = operand(a, part, left=True) if first is None else first
+        y = operand(b, part, left=False) if second is None else second
         target = out[part]
-        here = choice.empty_like(target.real, (target.shape[0], 2 * m, n))
-        rest = None if low is None else choice.empty_like(here, here.shape)
+        here = np.empty((target.shape[0], 2 * m, n))
+        rest = None if low is None else np.empty_like(here)
+        pair = kept_a, kept_b
         try:
-            done.append(
-                multiply(engine, x, y, here, options, rest, prepared, "complex")
-            )
+            done.append(multiply(engine, x, y, here, options, rest, pair, "complex"))
         except CheckError as error:
             raise _of_complex(error, part.start, m) from None
-        _put(here, target)
+        put_parts(here, target)
         if low is not None and rest is not None:
-            _put(rest, low[part])
+            put_parts(rest, low[part])
     return _together(done)
 
 
 def _together(done: list[Served]) -> Served:
     """Return how all parts of a batch were served."""
-    outcomes = [served.outcome for served in done]
     return Served(
-        Outcome(
-            overflow=any(x.overflow for x in outcomes),
-            invalid=any(x.invalid for x in outcomes),
-            workspace_bytes=max(x.workspace_bytes for x in outcomes),
-            tiles=sum(x.tiles for x in outcomes),
-        ),
+        Outcome.of_parts([served.outcome for served in done]),
         [way for served in done for way in served.ways],
         next((served.fallback for served in done if served.fallback), None),
         any(served.recomputed for served in done),
@@ -245,9 +218,10 @@ def complex_bound_of_ways(
     """
     result = np.empty_like(c)
     for i, way in enumerate(ways):
-        x, y = _left(_matrix(a, i)), _right(_matrix(b, i))
-        bound = bound_of_ways(engine, x, y, _right(c[i : i + 1]), [way])
-        _put(bound, result[i : i + 1])
+        x = embedded(_matrix(a, i), left=True)
+        y = embedded(_matrix(b, i), left=False)
+        z = embedded(c[i : i + 1], left=False)
+        put_parts(bound_of_ways(engine, x, y, z, [way]), result[i : i + 1])
     return result
 
 
@@ -285,14 +259,14 @@ def complex_promised_bound(
     for i in range(a.shape[0]):
         bound = promised_bound(
             engine,
-            _left(_matrix(a, i)),
-            _right(_matrix(b, i)),
-            None if c is None else _right(c[i : i + 1]),
+            embedded(_matrix(a, i), left=True),
+            embedded(_matrix(b, i), left=False),
+            None if c is None else embedded(c[i : i + 1], left=False),
             options,
             double=double,
             family="complex",
         )
-        _put(bound, result[i : i + 1])
+        put_parts(bound, result[i : i + 1])
     return result
 
 

@@ -18,9 +18,9 @@ from np_ozaki import context, hooks
 from np_ozaki.complex_products import (
     UNCONJUGATED,
     Conjugated,
+    as_operands,
     complex_bound_of_ways,
     complex_promised_bound,
-    embedded,
     is_complex,
     multiply_complex,
 )
@@ -686,19 +686,23 @@ def prepare_array(
     if x.ndim == 1:
         x = x[np.newaxis, :] if left else x[:, np.newaxis]
     x = _stack(x, x.shape[:-2])
-    family: Family = "complex" if is_complex(x) else "real"
-    if family == "complex":
-        x = embedded(x, left=left)
     batch, rows, columns = x.shape
     k = columns if left else rows
-    scheme, certified = first_scheme(options, k, family)
     # A product keeps what the next ones look for; this is the least of all products.
-    zeros = engine.from_host(np.zeros((1, k, 1) if left else (1, 2, k)), x)
-    a, b = (x, zeros) if left else (zeros, x)
+    zeros = np.zeros((1, k, 1) if left else (1, 2, k), x.dtype)
+    other = engine.from_host(zeros, x)
+    out = choice.empty_like(x, (batch, rows, 1) if left else (batch, 2, columns))
+    a, b = (x, other) if left else (other, x)
+    family: Family = "real"
+    if is_complex(x):
+        family = "complex"
+        a, b, out = as_operands(engine, a, b, out)
+        k *= 2
+    scheme, certified = first_scheme(options, k, family)
     engine.matmul(
         a,
         b,
-        choice.empty_like(x, (batch, rows, 1) if left else (batch, 2, columns)),
+        out,
         scheme,
         workspace_bytes=options.workspace_bytes,
         certify="conventional" if certified else None,

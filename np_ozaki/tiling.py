@@ -191,8 +191,10 @@ class CudaTiles:
         Whether B is A^T: one operand, and the tiles on and above the diagonal.
     sums_bytes : int
         Bytes of all products of one entry, where these are not int32 of each plane.
-    itemsize : int
-        Of an entry of operands and result.
+    parts : int
+        Words that an entry of an operand or of the result has.
+    word : int
+        Bytes of one.
     """
 
     batch: int
@@ -206,7 +208,8 @@ class CudaTiles:
     products: int = 1
     symmetric: bool = False
     sums_bytes: int = 0
-    itemsize: int = 8
+    parts: int = 1
+    word: int = 8
 
     @property
     def entry_bytes(self) -> int:
@@ -223,7 +226,7 @@ class CudaTiles:
             lines = m + n
             if self.symmetric:
                 tiles, lines = tiles // 2 + 2 * TILE_ROWS * n, m
-            planes = self.num_planes * (lines * k + tiles) + 4 * m * n
+            planes = self.num_planes * (lines * k + tiles) + 4 * self.parts * m * n
             if self.products > 1:
                 # Seven operands of a quarter of the size, of 32 more lines and k.
                 planes = planes * self.products // 4 + 128 * self.num_planes * (
@@ -235,7 +238,7 @@ class CudaTiles:
         if self.host:
             # Two of each operand and three results, so that copies and kernels overlap.
             entries = 2 * (self.m + self.n) * self.inner + 3 * self.m * self.n
-            panels = self.itemsize * entries
+            panels = self.word * self.parts * entries
         return self.batch * (planes + panels)
 
 
@@ -255,7 +258,8 @@ def choose_cuda_tiles(
     host: bool = False,
     sums_bytes: int = 0,
     exact_k: int | None = None,
-    itemsize: int = 8,
+    parts: int = 1,
+    word: int = 8,
 ) -> CudaTiles:
     """Return the tiles of a product on a GPU that fit a budget.
 
@@ -273,7 +277,7 @@ def choose_cuda_tiles(
         As in `CudaTiles`.
     exact_k : int, optional
         Longest inner length of a tile; by default `INT8_K_BLOCK`.
-    itemsize : int, optional
+    parts, word : int, optional
         As in `CudaTiles`.
 
     Returns
@@ -282,9 +286,19 @@ def choose_cuda_tiles(
         All of m where possible, so that A's planes are made once.  Never below one
         line in any direction, whatever the budget.
     """
-    deep = min(k, exact_k or INT8_K_BLOCK)
+    # The plane of a certificate of complex operands is twice as long.
+    deep = min(k, exact_k or INT8_K_BLOCK // parts)
     tiles = CudaTiles(
-        1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes, itemsize=itemsize
+        1,
+        m,
+        n,
+        deep,
+        k,
+        num_planes,
+        host,
+        sums_bytes=sums_bytes,
+        parts=parts,
+        word=word,
     )
     most = _PRODUCT_BYTES
     if sums_bytes:
@@ -297,8 +311,8 @@ def choose_cuda_tiles(
             tiles = replace(tiles, m=_half(tiles.m))
     if host:
         # A few panels, so that copies and kernels overlap.
-        large = itemsize * k * n > _PANEL_BYTES
-        while tiles.n > _GOOD_TILE and 4 * tiles.n > n and large:
+        panel = word * parts * k * n
+        while tiles.n > _GOOD_TILE and 4 * tiles.n > n and panel > _PANEL_BYTES:
             tiles = replace(tiles, n=_half(tiles.n))
     floors = ((_GOOD_TILE, _GOOD_K), (_SMALLEST_TILE, _SMALLEST_TILE), (1, _ALIGNMENT))
     for smallest, smallest_k in floors:
@@ -335,7 +349,8 @@ def choose_residue_tiles(
     host: bool = False,
     winograd: bool = True,
     symmetric: bool = False,
-    itemsize: int = 8,
+    parts: int = 1,
+    word: int = 8,
 ) -> CudaTiles | None:
     """Return the tiles of a product on a GPU that makes residue tiles.
 
@@ -353,7 +368,7 @@ def choose_residue_tiles(
         Whether a tile may take the Strassen-Winograd scheme.
     symmetric : bool, optional
         Whether B is A^T, on the device.
-    itemsize : int, optional
+    parts, word : int, optional
         As in `CudaTiles`.
 
     Returns
@@ -361,11 +376,11 @@ def choose_residue_tiles(
     CudaTiles or None
         None where all of k does not fit a tile, which residue tiles ask for.
     """
-    if k > INT8_K_BLOCK:
+    if k > INT8_K_BLOCK // parts:
         return None
     if symmetric and m > 1:
         tiles = CudaTiles(
-            1, m, m, k, k, num_planes, host, True, symmetric=True, itemsize=itemsize
+            1, m, m, k, k, num_planes, host, True, symmetric=True, word=word
         )
         if tiles.workspace_bytes <= budget:
             return _with_batch(tiles, batch, (m, n, k), budget)
@@ -374,7 +389,17 @@ def choose_residue_tiles(
         least = _WINOGRAD_SIZE if products > 1 else 1
         for rows in (m, *(x for x in _ROWS_TO_REMAKE if least <= x < m)):
             tiles = CudaTiles(
-                1, rows, n, k, k, num_planes, host, True, products, itemsize=itemsize
+                1,
+                rows,
+                n,
+                k,
+                k,
+                num_planes,
+                host,
+                True,
+                products,
+                parts=parts,
+                word=word,
             )
             tiles = _narrowed(tiles, budget)
             if tiles.workspace_bytes <= budget and tiles.n >= min(n, least):
@@ -388,7 +413,7 @@ def _narrowed(tiles: CudaTiles, budget: int) -> CudaTiles:
     count = -(-tiles.num_planes * tiles.m * n // _PRODUCT_BYTES)
     if tiles.host:
         # A few panels, so that copies and kernels overlap.
-        panels = tiles.itemsize * tiles.k * n // _PANEL_BYTES
+        panels = tiles.word * tiles.parts * tiles.k * n // _PANEL_BYTES
         count = max(count, min(4, -(-n // _GOOD_TILE), panels))
     while count * _GOOD_TILE < 2 * n:
         width = min(n, padded(-(-n // max(count, 1)), 2 * TILE_COLUMNS))

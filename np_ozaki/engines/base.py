@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -111,6 +112,18 @@ class Outcome:
     missing_bits: Exponents | None = None
     recording: Any = field(default=None, compare=False, repr=False)
 
+    @staticmethod
+    def of_parts(outcomes: Sequence[Outcome]) -> Outcome:
+        """Return the outcome of a batch from those of its parts, in order."""
+        missing = [x.missing_bits for x in outcomes if x.missing_bits is not None]
+        return Outcome(
+            overflow=any(x.overflow for x in outcomes),
+            invalid=any(x.invalid for x in outcomes),
+            workspace_bytes=max(x.workspace_bytes for x in outcomes),
+            tiles=sum(x.tiles for x in outcomes),
+            missing_bits=np.concatenate(missing) if missing else None,
+        )
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -138,9 +151,14 @@ class Engine(Protocol):
     `residues`, `residue_gemm` and `reconstruct` pass on is the engine's own business
     (which moduli, which layout); exponents and results are not: they are equal on every
     engine, bit for bit.
+
+    Complex operands come embedded in real ones, and so do their results.  To an engine
+    with `takes_complex` they come as `ComplexOperand`, results and their lower halves
+    as complex arrays; whatever else it returns is about embedded ones.
     """
 
     name: str
+    takes_complex: bool
 
     def scaling_exponents(
         self,
@@ -167,8 +185,8 @@ class Engine(Protocol):
 
     def matmul(
         self,
-        a: Array,
-        b: Array,
+        a: Any,
+        b: Any,
         out: Array,
         scheme: AnyScheme,
         *,

@@ -136,6 +136,7 @@ class CpuEngine(CpuStages):
     """
 
     name = "cpu"
+    takes_complex = False
 
     def matmul(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +28,13 @@ from np_ozaki.engines.base import (
     Scheme,
     Target,
 )
+from np_ozaki.engines.complex_operand import ComplexOperand, put_parts, real_of
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_hopper_lines import has_winograd
-from np_ozaki.engines.cuda_lines import Device, Operands
+from np_ozaki.engines.cuda_lines import Device, Operands, word_bytes
 from np_ozaki.engines.cuda_replay import Recorder, Recording
 from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_shortcuts import Shortcuts
@@ -41,12 +42,13 @@ from np_ozaki.engines.cuda_sides import Job, Side, enter_both
 from np_ozaki.engines.cuda_slices import cut_slices, multiply_by_slices
 from np_ozaki.engines.cuda_stages import Stages
 from np_ozaki.engines.cuda_tiles import (
+    first_modulus,
     queue_residue_tiles,
     reconstruct_tiles,
     residue_tiles_bytes,
     tile_shape,
 )
-from np_ozaki.engines.parallel import ranges
+from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.prepared import (
     NO_KEEPER,
     UNPREPARED,
@@ -55,7 +57,7 @@ from np_ozaki.engines.prepared import (
     Prepared,
     drop_prepared,
 )
-from np_ozaki.numerics.moduli import Family
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import (
     CudaTiles,
@@ -84,6 +86,7 @@ class CudaEngine(Stages):
     """
 
     name = "cuda"
+    takes_complex = True
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
@@ -122,9 +125,11 @@ class CudaEngine(Stages):
 
     def samples(self, *operands: Any) -> list[NDArray[np.float64]]:
         """Return some entries of each matrix, on the host; see `cpu_units.sample`."""
-        if self.device.is_host(operands[0]):
-            return CpuEngine().samples(*operands)
-        return cuda_samples.samples(self, *operands)
+        # Which entries is of no matter: real parts will do.
+        some = [x.x.real if isinstance(x, ComplexOperand) else x for x in operands]
+        if self.device.is_host(some[0]):
+            return CpuEngine().samples(*some)
+        return cuda_samples.samples(self, *some)
 
     def line_exponents(
         self, x: Any, num_moduli: int, family: Family = "real", *, left: bool
@@ -147,6 +152,7 @@ class CudaEngine(Stages):
         (batch, lines) ndarray of int64
             On the host.
         """
+        x = real_of(x)
         if self.device.is_host(x):
             return CpuEngine().line_exponents(x, num_moduli, family, left=left)
         scheme = Scheme(num_moduli, family=family)
@@ -155,6 +161,7 @@ class CudaEngine(Stages):
 
     def line_units(self, x: Any, *, left: bool) -> tuple[Exponents, Exponents]:
         """Return e and l of each line, on the host; see `cpu_units.line_units`."""
+        x = real_of(x)
         if self.device.is_host(x):
             return CpuEngine().line_units(x, left=left)
         return cuda_rebalance.line_units(self, self._lines(x, left))
@@ -182,7 +189,7 @@ class CudaEngine(Stages):
         certified: bool,
         checked: bool,
         workspace_bytes: int | None,
-        itemsize: int = 8,
+        word: int = 8,
     ) -> Cut:
         """Return how a product of operands on the host would be cut.
 
@@ -198,8 +205,8 @@ class CudaEngine(Stages):
             Makes no difference: C' modulo 2^61 - 1 takes the place of products.
         workspace_bytes : int, optional
             As for `matmul`.
-        itemsize : int, optional
-            Of an entry: 8, or 4 for float32.
+        word : int, optional
+            Bytes of an entry: 4 for float32.
 
         Returns
         -------
@@ -209,11 +216,9 @@ class CudaEngine(Stages):
             return Cut(0, 0, 0)
         budget = workspace_bytes or self.device.default_workspace()
         if isinstance(scheme, Slicing):
-            return cut_slices(size, scheme, budget, itemsize)
+            return cut_slices(size, scheme, budget, word)
         num_planes = scheme.num_moduli + certified
-        tiles = self._tiles(
-            size, num_planes, budget, scheme, host=True, itemsize=itemsize
-        )
+        tiles = self._tiles(size, num_planes, budget, scheme, host=True, word=word)
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def _tiles(
@@ -225,23 +230,30 @@ class CudaEngine(Stages):
         *,
         host: bool,
         symmetric: bool = False,
-        itemsize: int = 8,
+        parts: int = 1,
+        word: int = 8,
     ) -> CudaTiles:
         """Return how a product of batch, m, n, k is cut on the current device."""
-        if self.device.tile_clusters() and scheme.family == "real":
+        if self.device.tile_clusters():
             tiles = choose_residue_tiles(
                 *size,
                 num_planes=num_planes,
                 budget=budget,
                 host=host,
-                winograd=has_winograd(scheme),
+                winograd=has_winograd(scheme) and parts == 1,
                 symmetric=symmetric,
-                itemsize=itemsize,
+                parts=parts,
+                word=word,
             )
             if tiles is not None:
                 return tiles
         return choose_cuda_tiles(
-            *size, num_planes=num_planes, budget=budget, host=host, itemsize=itemsize
+            *size,
+            num_planes=num_planes,
+            budget=budget,
+            host=host,
+            parts=parts,
+            word=word,
         )
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
@@ -289,13 +301,12 @@ class CudaEngine(Stages):
 
         Parameters
         ----------
-        a : (batch, m, k) array of float64 or float32
+        a : (batch, m, k) array of float64, or ComplexOperand
             On the device or the host, any strides; batch 1 broadcasts.
-        b : (batch, k, n) array of the same type
+        b : (batch, k, n) array of float64, or ComplexOperand
             On the same side, any strides; batch 1 broadcasts.
-        out : (batch, m, n) array of float64 or float32
-            On the same side, any strides; must not overlap an operand.  Entries are
-            rounded once, to its type, whatever the operands' is.
+        out : (batch, m, n) array of float64, or of complex128 for a ComplexOperand
+            On the same side, any strides; must not overlap an operand.
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
             and `prepared` follow.
@@ -306,7 +317,7 @@ class CudaEngine(Stages):
         line_shifts : tuple of (batch, lines) ndarray of int64, optional
             What the rows of A and the columns of B were scaled by before, on the host.
         low : (batch, m, n) array of float64, optional
-            Takes what the rounding to `out` left, not of float32; on the same side.
+            Takes what the rounding to `out` left; on the same side.
         check : bool, optional
             Hold C' to checksums, each matrix as a whole; waits for the product.  Not
             for scaling "legacy".
@@ -332,6 +343,17 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
+        conjugated = False, False
+        if isinstance(a, ComplexOperand) and isinstance(b, ComplexOperand):
+            if isinstance(scheme, Slicing) or check or not _in_pairs(scheme):
+                return self._embedded(
+                    a, b, out, scheme, workspace_bytes, certify, low, check
+                )
+            conjugated = a.conjugated, b.conjugated
+            whole = a, b
+            a, b = a.x, b.x
+        else:
+            whole = a, b
         limit = workspace_bytes or self.device.default_workspace()
         if isinstance(scheme, Slicing):
             keepers = self._keepers(a, b, prepared, limit)
@@ -340,12 +362,14 @@ class CudaEngine(Stages):
             )
         key = None
         if low is None and line_shifts is None and not check and prepared == UNPREPARED:
-            key = self._replay_key(a, b, out, scheme, certify, limit)
+            key = self._replay_key(a, b, out, scheme, certify, limit, conjugated)
             found = None if key is None else self._replayed(key, a, b, out)
             if found is not None:
-                return self._looked_at(found, a, b, scheme, certify, limit)
+                return self._looked_at(found, *whole, scheme, certify, limit)
         keepers = self._keepers(a, b, prepared, limit)
-        job = Job(a, b, out, low, line_shifts, scheme, certify, check, keepers)
+        job = Job(
+            a, b, out, low, line_shifts, scheme, certify, check, keepers, conjugated
+        )
         if abs(out.strides[1]) < abs(out.strides[2]):
             # C^T = B^T A^T: results are written along the smaller stride.
             job = job.turned()
@@ -356,7 +380,42 @@ class CudaEngine(Stages):
             outcome = self._within_memory(job, workspace_bytes)
         else:
             outcome = self._recorded(key, job, workspace_bytes, (a, b, out))
-        return self._looked_at(outcome, a, b, scheme, certify, limit)
+        return self._looked_at(outcome, *whole, scheme, certify, limit)
+
+    def _embedded(
+        self,
+        a: ComplexOperand,
+        b: ComplexOperand,
+        out: Any,
+        scheme: AnyScheme,
+        workspace_bytes: int | None,
+        certify: Target | None,
+        low: Any,
+        check: bool,
+    ) -> Outcome:
+        """Multiply complex matrices as real ones: four products for a modulus."""
+        batch, m, n = out.shape
+        done = []
+        # One of them at a time, as they are copied.
+        for part in ranges(batch, 1):
+            x, y = (z[of_batch(part, z.x)].embedded() for z in (a, b))
+            here = np.empty_like(x, shape=(1, 2 * m, n))
+            rest = None if low is None else np.empty_like(here)
+            outcome = self.matmul(
+                x,
+                y,
+                here,
+                scheme,
+                workspace_bytes=workspace_bytes,
+                certify=certify,
+                low=rest,
+                check=check,
+            )
+            put_parts(here, out[part])
+            if rest is not None:
+                put_parts(rest, low[part])
+            done.append(outcome)
+        return Outcome.of_parts(done)
 
     def _looked_at(
         self,
@@ -384,6 +443,7 @@ class CudaEngine(Stages):
         scheme: Scheme,
         certify: Target | None,
         limit: int,
+        conjugated: tuple[bool, bool],
     ) -> Hashable | None:
         """Return all that queued kernels depend on but addresses, or None.
 
@@ -402,11 +462,12 @@ class CudaEngine(Stages):
             b.strides,
             out.shape,
             out.strides,
-            a.itemsize,
-            out.itemsize,
             scheme,
             certify,
             limit,
+            a.dtype.char,
+            out.dtype.char,
+            conjugated,
             *(pointer % _PAIR_BYTES for pointer in pointers),
             pointers[0] == pointers[1],
         )
@@ -469,14 +530,17 @@ class CudaEngine(Stages):
     def _tiles_of(self, job: Job, budget: int) -> CudaTiles:
         """Return how a job is cut."""
         variant = job.variant
+        # Of complex operands a certificate has four planes, or as good as that.
+        cut = variant.cut_plane * variant.parts**2
         return self._tiles(
             (*job.out.shape, job.a.shape[2]),
-            variant.num_moduli + variant.cut_plane,
+            variant.planes + cut,
             budget,
             job.scheme,
             host=self.device.is_host(job.out),
             symmetric=self._is_symmetric(job),
-            itemsize=max(job.a.itemsize, job.out.itemsize),
+            parts=variant.parts,
+            word=max(word_bytes(job.a), word_bytes(job.out)),
         )
 
     def _keepers(
@@ -498,18 +562,8 @@ class CudaEngine(Stages):
         if stream is None:
             return NO_KEEPER
         place = self.device.place()
-        return Keeper(
-            prepared,
-            place,
-            limit,
-            "cuda",
-            place,
-            stream,
-            left,
-            x.shape,
-            x.strides,
-            x.itemsize,
-        )
+        layout = x.shape, x.strides, x.dtype.char
+        return Keeper(prepared, place, limit, "cuda", place, stream, left, *layout)
 
     def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for."""
@@ -534,6 +588,7 @@ class CudaEngine(Stages):
             and a.strides[a.shape[0] == 1 :] == b.strides[b.shape[0] == 1 :]
             and job.scheme.shift == 0
             and job.line_shifts is None
+            and not job.is_complex
             and not self.device.is_host(a)
             and self.device.pointer(a) == self.device.pointer(b)
         )
@@ -580,6 +635,8 @@ class CudaEngine(Stages):
     ) -> int:
         """Multiply one part of a batch; return the number of tiles."""
         scheme, out = job.scheme, job.out
+        # Without a certificate there are no planes for it.
+        target: Target = "conventional" if job.target is None else job.target
         accurate = scheme.scaling == "accurate"
         if accurate:
             # These exponents depend on the partner: no operand serves a whole batch.
@@ -613,15 +670,15 @@ class CudaEngine(Stages):
                 lower, checked = multiply(job, tiles, left, right, tile, rest, flags)
                 if sums is not None:
                     sums.tile(i, j, checked, left, right)
-                if job.target is not None:
+                for plane in lower:
                     first_look(
                         self,
-                        lower,
+                        plane,
                         left.operand,
                         right.operand,
                         (left.facts, right.facts),
                         scheme,
-                        job.target,
+                        target,
                         tile.shape,
                         missing,
                     )
@@ -651,8 +708,8 @@ class CudaEngine(Stages):
 
         Returns
         -------
-        lower : array of int32 or int64, or None
-            The certificate's products, per matrix.
+        lower : sequence of array of int32 or int64
+            The certificate's products, per matrix: one for each part of C, or none.
         checked : array
             C' modulo the prime of checksums, where that was asked for.
         """
@@ -683,17 +740,23 @@ class CudaEngine(Stages):
     ) -> tuple[Any, Any]:
         """Multiply a tile by way of residue tiles; returns as `_int32_tile` does."""
         device, variant, products = self.device, job.variant, tiles.products
-        count = variant.num_moduli * products
+        count = variant.planes * products
         inner = slice(0, left.x.shape[2])
         a, b = left.operand_planes(inner), right.operand_planes(inner)
         batch, m, n = out.shape
         symmetric = tiles.symmetric
         shape = tile_shape(m, n, products, symmetric=symmetric)
         size = residue_tiles_bytes(
-            batch, m, n, variant.num_moduli, products, symmetric=symmetric
+            batch, m, n, variant.planes, products, symmetric=symmetric
         )
         residues = device.empty((size,), np.uint8)
-        lower = device.empty(out.shape, np.int32) if variant.cut_plane else None
+        # Where planes of moduli are of another kind, the certificate's is by itself.
+        joins = products == variant.parts == 1
+        lower, rows = None, m
+        if variant.cut_plane:
+            if variant.parts == 2:
+                rows = a[1].shape[2]
+            lower = device.empty((batch, rows, n), np.int32)
         left_planes, right_planes = (
             x[0] if products == 1 else _flat(x[0]) for x in (a, b)
         )
@@ -702,14 +765,16 @@ class CudaEngine(Stages):
             left_planes,
             right_planes,
             residues,
-            lower if products == 1 else None,
+            lower if joins else None,
             (batch, shape.rows, shape.columns),
             count,
-            products,
+            products * variant.parts,
+            first_modulus=first_modulus(variant.num_moduli, variant.family),
             symmetric=symmetric,
         )
-        if variant.cut_plane and products > 1:
-            queue_residue_tiles(self, a[1], b[1], residues, lower, (batch, m, n), 0)
+        if variant.cut_plane and not joins:
+            size_of_cuts = batch, rows, n
+            queue_residue_tiles(self, a[1], b[1], residues, lower, size_of_cuts, 0)
         remainders = device.empty(out.shape, np.uint64) if job.check else None
         reconstruct_tiles(
             self,
@@ -725,38 +790,46 @@ class CudaEngine(Stages):
             products,
             symmetric=symmetric,
         )
-        return lower, remainders
+        planes = () if lower is None else _of_parts(lower, variant.parts)
+        return planes, remainders
 
     def _products(
         self, left: Side, right: Side, variant: Variant, tiles: CudaTiles
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Sequence[Any]]:
         """Return residue products of a tile, and the certificate's, per matrix."""
-        num_moduli, certify = variant.num_moduli, variant.cut_plane
+        count, certify = variant.planes, variant.cut_plane
         total: Any = None
+        cuts: Any = None
         wide: Any = None
         inner = ranges(left.x.shape[2], tiles.k)
         a: Any = None
         b: Any = None
+        of_cuts: tuple[Any, Any] = None, None
         for h in inner:
-            a, b = left.planes(h), right.planes(h)
+            (a, *more_a), (b, *more_b) = left.operand_planes(h), right.operand_planes(h)
             if total is None:
                 total = self.residue_gemm(a, b)
             else:
-                moduli = slice(num_moduli)
+                moduli = slice(count)
                 self.residue_gemm(a[moduli], b[moduli], total[moduli], accumulate=True)
-                if certify:
-                    rest = slice(num_moduli, None)
-                    self.residue_gemm(a[rest], b[rest], total[rest])
+            if certify:
+                if variant.parts == 2:
+                    of_cuts = more_a[0], more_b[0]
+                    cuts = self.residue_gemm(*of_cuts, cuts)
+                else:
+                    of_cuts = a[count:], b[count:]
+                    if cuts is not None:
+                        self.residue_gemm(*of_cuts, total[count:])
+                    cuts = total[count:]
             if len(inner) > 1:
                 if certify:
-                    wide = self.widen(total[num_moduli:], wide)
+                    wide = self.widen(cuts, wide)
                 self.reduce(total, variant)
         products = self.per_matrix(total, a, b)
-        lower = None
-        if certify:
-            plane = total[num_moduli:] if wide is None else wide
-            lower = self.per_matrix(plane, a[:1], b[:1])[0]
-        return products, lower
+        if not certify:
+            return products, ()
+        (plane,) = self.per_matrix(cuts if wide is None else wide, *of_cuts)
+        return products, _of_parts(plane, variant.parts)
 
     def _missing_bits(
         self,
@@ -770,7 +843,9 @@ class CudaEngine(Stages):
         """Return the bits that each matrix misses; doubtful ones by a second look."""
         short = first.copy()
         for index in np.flatnonzero(first):
-            x, y = (z[index : index + 1] if z.shape[0] > 1 else z for z in (a, b))
+            x, y = (
+                real_of(z[index : index + 1] if z.shape[0] > 1 else z) for z in (a, b)
+            )
             short[index] = self._second_look(x, y, scheme, target, budget)
         return short
 
@@ -790,6 +865,17 @@ class CudaEngine(Stages):
             device.free()
             if not dropped:
                 return look_on_host(self, a, b, scheme, target)
+
+
+def _in_pairs(scheme: Scheme) -> bool:
+    """Return whether complex products have kernels with two products for a modulus."""
+    return scheme.scaling != "accurate" and scheme.num_moduli <= len(COMPLEX_MODULI)
+
+
+def _of_parts(plane: Any, parts: int) -> list[Any]:
+    """Return the rows of a certificate's products for each part of C."""
+    rows = plane.shape[1] // parts
+    return [plane[:, i * rows : (i + 1) * rows] for i in range(parts)]
 
 
 def _flat(planes: Any) -> Any:

@@ -22,7 +22,6 @@ from np_ozaki.engines.parallel import Block, available_threads, run_blocks
 __all__ = ["Copies", "download", "upload"]
 
 Array = NDArray[Any]
-"""Of float64 or float32."""
 
 _PIECE_BYTES = 8 << 20
 _SMALLEST_PIECE = 4 << 20
@@ -61,10 +60,9 @@ def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[Block]:
     batch, rows, columns = shape
     share = itemsize * batch * rows * columns // _threads()
     limit = min(_PIECE_BYTES, max(_SMALLEST_PIECE, share))
-    entries = limit // itemsize
-    wide = min(columns, entries)
-    tall = min(rows, max(1, entries // wide)) if wide == columns else 1
-    deep = max(1, entries // (rows * columns)) if tall == rows else 1
+    wide = min(columns, limit // itemsize)
+    tall = min(rows, max(1, limit // (itemsize * wide))) if wide == columns else 1
+    deep = max(1, limit // (itemsize * rows * columns)) if tall == rows else 1
     for h in range(0, batch, deep):
         for i in range(0, rows, tall):
             for j in range(0, columns, wide):
@@ -74,15 +72,12 @@ def _pieces(shape: tuple[int, ...], itemsize: int) -> Iterator[Block]:
 def _queue_rows(
     target: tuple[int, int],
     source: tuple[int, int],
-    shape: tuple[int, int],
+    rows: int,
+    width: int,
     kind: int,
     stream: cupy.cuda.Stream,
 ) -> None:
-    """Queue a copy of rows between (address, bytes from row to row).
-
-    `shape` is rows and their bytes.
-    """
-    rows, width = shape
+    """Queue a copy of rows of bytes between (address, bytes from row to row)."""
     if rows == 1 or target[1] == source[1] == width:
         # A pitch has a limit, a length has none.
         runtime.memcpyAsync(target[0], source[0], rows * width, kind, stream.ptr)
@@ -97,16 +92,11 @@ def _rows(x: Any) -> Any:
     return x.reshape(1, x.shape[0] * x.shape[1], x.shape[2])
 
 
-def _row_bytes(x: Any) -> int:
-    """Return the bytes of a row of (..., columns)."""
-    return int(x.itemsize * x.shape[-1])
-
-
 def _as_pinned_rows(x: Array) -> Array | None:
     """Return pinned memory as a few stacks of rows, or None for what must be staged."""
     x = _rows(x)
-    along, width = x.strides[2] == x.itemsize or x.shape[2] == 1, _row_bytes(x)
-    if not along or x.strides[1] < width or x.shape[0] > _MOST_COPIES:
+    along = x.strides[2] == x.itemsize or x.shape[2] == 1
+    if not along or x.strides[1] < x.itemsize * x.shape[2] or x.shape[0] > _MOST_COPIES:
         return None
     if x.strides[1] > _LARGEST_PITCH and x.shape[1] > 1:
         return None
@@ -284,11 +274,11 @@ class Copies:
         if pinned is not None:
             targets = tile.reshape(pinned.shape)
             for matrix, target in zip(pinned, targets, strict=True):
-                width = _row_bytes(matrix)
                 _queue_rows(
-                    (target.data.ptr, width),
+                    (target.data.ptr, target.strides[0]),
                     (matrix.ctypes.data, matrix.strides[0]),
-                    (matrix.shape[0], width),
+                    len(matrix),
+                    matrix.shape[1] * matrix.itemsize,
                     kind,
                     stream,
                 )
@@ -303,7 +293,7 @@ class Copies:
             # The tile before the last has left, or is about to.
             buffer, left = self._results.popleft()
             cupy.cuda.get_current_stream().wait_event(left)
-            if buffer.size >= out.size and buffer.dtype == out.dtype:
+            if buffer.size >= out.size:
                 return buffer[: out.size].reshape(out.shape)
         return cupy.empty(out.shape, out.dtype)
 
@@ -335,11 +325,11 @@ class Copies:
         if pinned is not None:
             sources = tile.reshape(pinned.shape)
             for matrix, target in zip(sources, pinned, strict=True):
-                width = _row_bytes(target)
                 _queue_rows(
                     (target.ctypes.data, target.strides[0]),
-                    (matrix.data.ptr, width),
-                    (target.shape[0], width),
+                    (matrix.data.ptr, matrix.strides[0]),
+                    len(target),
+                    target.shape[1] * target.itemsize,
                     kind,
                     stream,
                 )

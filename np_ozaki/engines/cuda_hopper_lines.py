@@ -17,7 +17,8 @@ import numpy as np
 
 from np_ozaki._kernels.render import Variant, is_wide
 from np_ozaki.engines.base import Scheme
-from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.engines.cuda_lines import Facts, Operands, structure, word_bytes
+from np_ozaki.engines.cuda_stages import plane_count
 from np_ozaki.tiling import padded
 
 if TYPE_CHECKING:
@@ -34,19 +35,20 @@ __all__ = [
     "winograd_shape",
 ]
 
-FactsAndPlanes = tuple[Facts, Any]
+FactsAndPlanes = tuple[Facts, Any] | tuple[Facts, Any, Any]
 WinogradPlanes = tuple[Any, Any]
 FactsAndWinogradPlanes = tuple[Facts, Any, Any]
 
 _TILE = 8192
-"""Entries of a block, of float64 64 KiB: a multiprocessor then has room for three
+"""Words of a block, of float64 64 KiB: a multiprocessor then has room for three
 blocks."""
 
 _TILE_BYTES = 1 << 16
-"""Of float32, a block takes more entries where otherwise it would take fewer lines."""
+"""Of float32, a block takes more words where otherwise it would take fewer lines."""
 
-_LINE_BITS = (3, 2, 1)
-"""Lines of a cluster.  Eight neighbours, read across, are 64 bytes."""
+_LINE_BITS = {1: (3, 2, 1), 2: (2, 1, 0)}
+"""Lines of a cluster, by parts of entries: eight neighbours, read across, are 64 bytes,
+and so are four complex ones."""
 
 _HALVED = range(1025, 8193)
 """Lengths of lines of which a block that makes planes takes half as many entries, of
@@ -93,35 +95,40 @@ class Shape(NamedTuple):
         Entries of each line in one block.
     blocks : int
         Blocks of a cluster, which share k.
-    itemsize : int
-        Of an entry.
+    parts : int
+        Rows that a line has in shared memory: 2 for complex entries.
+    word : int
+        Bytes of a part of an entry.
     """
 
     line_bits: int
     chunk: int
     blocks: int
-    itemsize: int = 8
+    parts: int = 1
+    word: int = _WORD
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: its tile, and what its warps find out."""
-        tile = _tile_bytes(self.line_bits, self.chunk, self.itemsize)
-        return tile + _SLOT_BYTES
+        row_bits = self.line_bits + self.parts - 1
+        return _tile_bytes(row_bits, self.chunk, self.word) + _SLOT_BYTES
 
 
-def _tile_bytes(line_bits: int, chunk: int, itemsize: int) -> int:
-    """Return the bytes of so many lines, the next one some banks further each."""
-    banks = _BANK_BYTES // itemsize
-    return itemsize * (chunk + (banks >> line_bits) << line_bits)
+def _tile_bytes(line_bits: int, chunk: int, word: int) -> int:
+    """Return the bytes of so many rows, the next one some banks further each."""
+    banks = _BANK_BYTES // word
+    return word * (chunk + (banks >> line_bits) << line_bits)
 
 
-def _tiles(itemsize: int) -> tuple[int, ...]:
-    """Return the most entries of a block, those that are taken first before others."""
-    return tuple(sorted({_TILE, _TILE_BYTES // itemsize}))
+def _tile_sizes(word: int) -> list[int]:
+    """Return the most words of a block, those that are tried first before others."""
+    return sorted({_TILE, _TILE_BYTES // word})
 
 
 @functools.cache
-def cluster_shape(k: int, *, with_planes: bool, itemsize: int = 8) -> Shape | None:
+def cluster_shape(
+    k: int, *, with_planes: bool, parts: int = 1, word: int = _WORD
+) -> Shape | None:
     """Return the smallest cluster that holds lines of some length.
 
     Parameters
@@ -130,22 +137,24 @@ def cluster_shape(k: int, *, with_planes: bool, itemsize: int = 8) -> Shape | No
         Entries of a line.
     with_planes : bool
         Whether planes are made, besides facts.
-    itemsize : int, optional
-        Of an entry.
+    parts : int, optional
+        2 for complex entries.
+    word : int, optional
+        Bytes of a part of an entry.
 
     Returns
     -------
     Shape or None
-        As many lines at a time as possible; None where not even two fit, or none is
-        needed.
+        As many lines at a time as possible; None where not even two of one part fit,
+        or none is needed.
     """
-    halved = with_planes and k in _HALVED
-    tiles = (_TILE >> 1,) if halved else _tiles(itemsize)
-    for line_bits, tile in itertools.product(_LINE_BITS[halved:], tiles):
+    halved = with_planes and parts == 1 and k in _HALVED
+    sizes = [_TILE >> 1] if halved else _tile_sizes(word)
+    for line_bits, most in itertools.product(_LINE_BITS[parts][halved:], sizes):
         for blocks in _CLUSTERS:
             chunk = padded(-(-k // blocks), _STEP >> line_bits)
-            if 0 < chunk << line_bits <= tile:
-                return Shape(line_bits, chunk, blocks, itemsize)
+            if 0 < parts * chunk << line_bits <= most:
+                return Shape(line_bits, chunk, blocks, parts, word)
     return None
 
 
@@ -172,8 +181,9 @@ def facts_and_planes(
     Returns
     -------
     tuple of (Facts, planes) or None
-        For A and for B, as `Stages.fused` returns them; None in place of an operand
-        that was not given.  None alone where lines are too long, or there are none.
+        For A and for B, as `Stages.fused` returns them, and after the planes of complex
+        operands what `Stages.cuts` returns, or None; None in place of an operand that
+        was not given.  None alone where lines are too long, or there are none.
     """
     return _of_lines(stages, (left, right), scheme, variant, with_planes=True)
 
@@ -223,8 +233,12 @@ def _of_lines(
     if not given or not all(x.x.size for x in given):
         return None
     longest = max(x.x.shape[2] for x in given)
-    itemsize = given[0].x.itemsize
-    shape = cluster_shape(longest, with_planes=with_planes, itemsize=itemsize)
+    shape = cluster_shape(
+        longest,
+        with_planes=with_planes,
+        parts=variant.parts,
+        word=word_bytes(given[0].x),
+    )
     if shape is None or shape.shared_bytes > stages.device.shared_bytes():
         return None
     sides = [
@@ -260,7 +274,7 @@ def _of_lines(
             variant=kernels,
             shared=shape.shared_bytes,
         )
-    first, second = (None if s is None else (s.facts, s.planes) for s in sides)
+    first, second = (None if s is None else s.made() for s in sides)
     return first, second
 
 
@@ -273,7 +287,7 @@ class _Side:
         Of the kernels that make its planes.
     blocks : int
         Blocks that work on it.
-    facts, planes
+    facts, planes, cuts
         Results, once `allocate` was called.
     """
 
@@ -289,12 +303,14 @@ class _Side:
         self.variant = stages.operand_variant(variant, scheme, operand, left=left)
         self._stages = stages
         self._operand = operand
+        self._left = left
         self._rule = stages.rule(scheme, left)
         batch, lines, _ = operand.x.shape
         self._groups = padded(lines) >> shape.line_bits
         self.blocks = batch * self._groups * shape.blocks
         self.facts: Facts
         self.planes: Any = None
+        self.cuts: Any = None
 
     def allocate(self, with_planes: bool) -> None:
         """Make room for the results, which nothing needs to be in at first."""
@@ -302,12 +318,25 @@ class _Side:
         device = self._stages.device
         self.facts = Facts(device.empty((4, batch, lines), np.uint64))
         if with_planes:
-            count = self.variant.num_moduli + self.variant.cut_plane
+            count = plane_count(self.variant)
             self.planes = self._stages.new_planes(self._operand, count)
+            if self._operand.is_complex and self.variant.cut_plane:
+                self.cuts = self._stages.new_cuts(self._operand, left=self._left)
+
+    def made(self) -> FactsAndPlanes:
+        """Return the results."""
+        if self._operand.is_complex:
+            return self.facts, self.planes, self.cuts
+        return self.facts, self.planes
 
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' structure."""
         device, x = self._stages.device, self._operand
+        more: tuple[int, ...] = ()
+        if x.is_complex:
+            more = (_NOTHING,) * 5
+            if self.cuts is not None:
+                more = self._stages.cut_fields(self.cuts, left=self._left)
         return (
             *x.fields(),
             *self.facts.fields(device),
@@ -315,6 +344,7 @@ class _Side:
             *_planes_fields(self._stages, self.planes),
             _how_copied(self._stages, x),
             self._groups,
+            *more,
         )
 
 
@@ -330,13 +360,15 @@ def _how_copied(stages: Stages, operand: Operands) -> int:
     """Return the way in which lines go to shared memory."""
     if not operand.along:
         return _ACROSS
+    if operand.is_complex:
+        return _ALONG
     pointer, batch_stride, line_stride, k_stride, lines, _ = operand.fields()
     strides = (
         *((batch_stride,) if operand.x.shape[0] > 1 else ()),
         *((line_stride,) if lines > 1 else ()),
     )
-    entries = _WIDE_BYTES // operand.x.itemsize
-    aligned = pointer % _WIDE_BYTES == 0 and all(s % entries == 0 for s in strides)
+    words = _WIDE_BYTES // word_bytes(operand.x)
+    aligned = pointer % _WIDE_BYTES == 0 and all(s % words == 0 for s in strides)
     return _WIDE if k_stride == 1 and aligned else _ALONG
 
 
@@ -356,7 +388,9 @@ def has_winograd(scheme: Scheme) -> bool:
     bool
         Where scaled integers are short enough that sums of four fit 64 bits.
     """
-    return not scheme.shift and not is_wide(scheme.num_moduli, scheme.scaling)
+    return not scheme.shift and not is_wide(
+        scheme.num_moduli, scheme.scaling, family=scheme.family
+    )
 
 
 def winograd_planes(
@@ -412,14 +446,14 @@ def winograd_planes(
         ("winograd_planes", "winograd_planes"),
         list(zip(variants, sides, strict=True)),
         (),
-        _tile_bytes(3, 4 * _QUADRANT_DEPTH, given[0].x.itemsize),
+        _tile_bytes(3, 4 * _QUADRANT_DEPTH, word_bytes(given[0].x)),
     )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
 
 
 @functools.cache
-def winograd_shape(k: int, *, along: bool, itemsize: int = 8) -> Shape | None:
+def winograd_shape(k: int, *, along: bool, word: int = _WORD) -> Shape | None:
     """Return the smallest cluster that holds lines of both halves.
 
     Parameters
@@ -429,8 +463,8 @@ def winograd_shape(k: int, *, along: bool, itemsize: int = 8) -> Shape | None:
     along : bool
         Whether the entries of a line are neighbours in memory: then fewer lines will
         do.
-    itemsize : int, optional
-        Of an entry.
+    word : int, optional
+        Bytes of an entry.
 
     Returns
     -------
@@ -441,11 +475,11 @@ def winograd_shape(k: int, *, along: bool, itemsize: int = 8) -> Shape | None:
     """
     half = padded(-(-k // 2))
     bits = _QUADRANT_BITS[: 2 if along else 1]
-    for line_bits, tile in itertools.product(bits, _tiles(itemsize)):
+    for line_bits, most in itertools.product(bits, _tile_sizes(word)):
         for blocks in _CLUSTERS:
             chunk = padded(-(-half // blocks), _STEP >> line_bits)
-            if 0 < 4 * chunk << line_bits <= tile:
-                return Shape(line_bits, chunk, blocks, itemsize)
+            if 0 < 4 * chunk << line_bits <= most:
+                return Shape(line_bits, chunk, blocks, word=word)
     return None
 
 
@@ -479,16 +513,16 @@ def facts_and_winograd_planes(
     variants = _winograd_variants(stages, given, (left, right), scheme, variant)
     if variants is None:
         return None
-    itemsize = given[0].x.itemsize
+    word = word_bytes(given[0].x)
     shape = winograd_shape(
         max(x.x.shape[2] for x in given),
         along=all(x.along for x in given),
-        itemsize=itemsize,
+        word=word,
     )
     if shape is None:
         return None
     # Of each line a block has two chunks, one after the other.
-    shared = 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk, itemsize)
+    shared = 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk, word)
     shared += _SLOT_BYTES + _SCALING_BYTES
     if shared > stages.device.shared_bytes():
         return None

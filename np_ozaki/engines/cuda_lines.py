@@ -6,13 +6,13 @@ Rows of A and columns of B are both "lines", read along k.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import AnyVariant, Digits, Entries, Sums, Variant
+from np_ozaki._kernels.render import AnyVariant, Entries
 
 __all__ = [
     "Address",
@@ -23,6 +23,7 @@ __all__ = [
     "is_single",
     "result_fields",
     "structure",
+    "word_bytes",
 ]
 
 
@@ -82,13 +83,30 @@ def result_fields(device: Device, out: Any) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        Address, strides in entries, shape.
+        Address, strides in words, shape.
     """
-    return (device.pointer(out), *(s // out.itemsize for s in out.strides), *out.shape)
+    word = word_bytes(out)
+    return (device.pointer(out), *(s // word for s in out.strides), *out.shape)
+
+
+def word_bytes(x: Any) -> int:
+    """Return the bytes of a part of an entry.
+
+    Parameters
+    ----------
+    x : array
+        Of the device or the host.
+
+    Returns
+    -------
+    int
+        Half of an entry's where that is complex.
+    """
+    return int(x.dtype.itemsize) // (2 if x.dtype.kind == "c" else 1)
 
 
 def is_single(x: Any) -> bool:
-    """Return whether an array holds float32.
+    """Return whether an array holds float32 or complex64.
 
     Parameters
     ----------
@@ -100,7 +118,7 @@ def is_single(x: Any) -> bool:
     bool
         Not for any other type.
     """
-    return bool(x.dtype == np.float32)
+    return bool(x.dtype.kind in "fc" and word_bytes(x) == 4)
 
 
 class PlaneStack(NamedTuple):
@@ -327,9 +345,6 @@ class Facts:
         return exponents
 
 
-_SINGLE = Entries(single=True)
-
-
 @dataclass
 class Operands:
     """Lines of one operand.
@@ -337,13 +352,39 @@ class Operands:
     Attributes
     ----------
     x : (batch, lines, k) device array
-        Rows of A or columns of B, any strides: float64, float32, or what came of them.
+        Rows of A or columns of B, any strides: float64, complex128, float32, complex64,
+        or what came of them.
     device : Device
         Where it lies.
+    conjugated : bool
+        Whether the conjugates of complex entries are meant.
     """
 
     x: Any
     device: Device = field(repr=False)
+    conjugated: bool = False
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether entries have two parts."""
+        return bool(self.x.dtype.kind == "c")
+
+    @property
+    def is_single(self) -> bool:
+        """Whether parts are float32."""
+        return is_single(self.x)
+
+    def kernels(self) -> Entries | None:
+        """Return the variant of a stage that knows operands and no moduli."""
+        if not (self.is_complex or self.is_single):
+            return None
+        return Entries(1 + self.is_complex, self.is_single)
+
+    @property
+    def words(self) -> tuple[int, int, int]:
+        """Batch, lines, and words of a line: parts of its entries."""
+        batch, lines, k = self.x.shape
+        return batch, lines, k << self.is_complex
 
     @property
     def along(self) -> bool:
@@ -353,34 +394,12 @@ class Operands:
             return bool(lines == 1)
         return bool(abs(self.x.strides[2]) <= abs(self.x.strides[1]))
 
-    @property
-    def is_single(self) -> bool:
-        """Whether entries are float32."""
-        return is_single(self.x)
-
-    def kernels(self, variant: AnyVariant | None = None) -> AnyVariant | None:
-        """Return the variant whose kernels read these entries.
-
-        Parameters
-        ----------
-        variant : Variant, Digits, Sums or Entries, optional
-            Of a stage, for any entries; None for one that knows operands alone.
-
-        Returns
-        -------
-        Variant, Digits, Sums, Entries or None
-            The same for float64.
-        """
-        if not self.is_single:
-            return variant
-        if isinstance(variant, Variant | Digits | Sums):
-            return variant._replace(single=True)
-        return _SINGLE
-
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' view."""
-        strides = (s // self.x.dtype.itemsize for s in self.x.strides)
-        return (self.device.pointer(self.x), *strides, *self.x.shape[1:])
+        more = (int(self.conjugated),) if self.is_complex else ()
+        word = word_bytes(self.x)
+        strides = (s // word for s in self.x.strides)
+        return (self.device.pointer(self.x), *strides, *self.x.shape[1:], *more)
 
     def struct(self) -> NDArray[Any]:
         """Return the kernels' view."""
@@ -388,4 +407,4 @@ class Operands:
 
     def of(self, lines: slice, inner: slice = slice(None)) -> Operands:
         """Return a part of every matrix."""
-        return Operands(self.x[:, lines, inner], self.device)
+        return replace(self, x=self.x[:, lines, inner])

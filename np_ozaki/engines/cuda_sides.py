@@ -17,7 +17,7 @@ from np_ozaki.engines.cuda_hopper_lines import (
     winograd_planes,
 )
 from np_ozaki.engines.cuda_lines import Facts, Operands
-from np_ozaki.engines.cuda_stages import Stages, gained
+from np_ozaki.engines.cuda_stages import Stages, gained, plane_count
 from np_ozaki.engines.parallel import of_batch
 from np_ozaki.engines.prepared import Keeper
 from np_ozaki.tiling import CudaTiles, padded
@@ -37,10 +37,11 @@ class Job:
 
     Attributes
     ----------
-    a, b, out : (batch, rows, columns) arrays of float64 or float32
-        On the device or the host, all on one side; operands of one type.
-    low : array of float64 or None
-        Takes what the rounding to `out` left, which is of float64 then.
+    a, b, out : (batch, rows, columns) arrays
+        Real or complex, on the device or the host, all on one side; operands are of one
+        type, and the result may be of single precision where they are not.
+    low : array or None
+        Takes what the rounding to `out` left, which is of double precision then.
     line_shifts : tuple of (batch, lines) ndarray of int64, or None
         As for `Engine.matmul`.
     scheme : Scheme
@@ -51,6 +52,8 @@ class Job:
         Whether C' is held to checksums.
     keepers : tuple of Keeper
         Of A and of B.
+    conjugated : tuple of bool
+        Whether conj(A) takes the place of A, conj(B) that of B.
     is_turned : bool
         Whether this is the job of C^T.
     """
@@ -64,6 +67,7 @@ class Job:
     target: Target | None
     check: bool
     keepers: tuple[Keeper, Keeper]
+    conjugated: tuple[bool, bool] = (False, False)
     is_turned: bool = False
 
     @property
@@ -71,8 +75,17 @@ class Job:
         """The kernels' variant, but for the residues of an operand that gains bits."""
         scheme, certified = self.scheme, self.target is not None
         return Variant(
-            scheme.num_moduli, scheme.scaling, certified, family=scheme.family
+            scheme.num_moduli,
+            scheme.scaling,
+            certified,
+            family=scheme.family,
+            parts=1 + self.is_complex,
         )
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether operands are complex ones, not embedded in real ones."""
+        return bool(self.out.dtype.kind == "c")
 
     def turned(self) -> Job:
         """Return the job of C^T."""
@@ -89,6 +102,7 @@ class Job:
             line_shifts=shifts,
             scheme=scheme,
             keepers=self.keepers[::-1],
+            conjugated=self.conjugated[::-1],
             is_turned=not self.is_turned,
         )
 
@@ -155,6 +169,7 @@ class Side:
         shifts = job.line_shifts
         self._shifts = None if shifts is None else shifts[0 if left else 1]
         self._of_product = job.variant
+        self._conjugated = job.conjugated[0 if left else 1]
         self._tiles = tiles
         self._keeper = job.keepers[0 if left else 1]
         self._source = copies.source(self.x)
@@ -169,7 +184,10 @@ class Side:
         """Return all lines on the device."""
         if self._whole is None:
             self._whole = self._source.load(slice(0, self.x.shape[1]))
-        return Operands(self._whole, self.engine.device)
+        return self._operands(self._whole)
+
+    def _operands(self, x: Any) -> Operands:
+        return Operands(x, self.engine.device, self._conjugated)
 
     def prefetch(self, lines: slice) -> None:
         """Start to bring a tile of lines to the device."""
@@ -203,7 +221,7 @@ class Side:
         if self._whole is not None:
             self.operand = self.whole().of(lines)
         else:
-            self.operand = Operands(self._source.load(lines), self.engine.device)
+            self.operand = self._operands(self._source.load(lines))
 
     def _take(self, facts: Facts, planes: Sequence[Any] | None = None) -> None:
         self.facts = self.moved = facts
@@ -234,7 +252,10 @@ class Side:
     def _bytes(self, lines: int) -> int:
         """Return the bytes of facts and planes of so many lines."""
         batch, _, k = self.x.shape
-        planes = self.variant.num_moduli + self.variant.cut_plane
+        variant = self.variant
+        planes = plane_count(variant)
+        if variant.cut_plane and variant.parts == 2:
+            planes += 4 if self.left else 2
         if self._tiles.products > 1:
             planes = planes * self._tiles.products // 4
         return int(batch * padded(lines) * (planes * padded(k) + _FACT_BYTES))
@@ -252,6 +273,7 @@ class Side:
             make,
             name,
             self.variant,
+            self._conjugated,
             gained(scheme, self.left),
             self._tiles.products,
             (lines.start, lines.stop),
@@ -294,9 +316,19 @@ class Side:
             facts, planes = engine.fused(
                 self.operand, self.variant, scheme, left=self.left
             )
-            return facts.words, planes
+            return facts.words, planes, *self._cuts(self.operand, facts)
         (words,) = self._facts()
-        return words, engine.residues(self.operand, Facts(words), self.variant)
+        return words, *self._residues(self.operand, Facts(words))
+
+    def _residues(self, operand: Operands, facts: Facts) -> tuple[Any, ...]:
+        """Return planes, and of complex operands that of a certificate behind them."""
+        planes = self.engine.residues(operand, facts, self.variant)
+        return planes, *self._cuts(operand, facts)
+
+    def _cuts(self, operand: Operands, facts: Facts) -> tuple[Any, ...]:
+        if not (operand.is_complex and self.variant.cut_plane):
+            return ()
+        return (self.engine.cuts(operand, facts, left=self.left),)
 
     def _of_clusters(self) -> Callable[..., Any]:
         """Return what makes facts and planes in one launch, for one side or both."""
@@ -315,15 +347,17 @@ class Side:
         return self.operand_planes(inner)[0]
 
     def operand_planes(self, inner: slice) -> Sequence[Any]:
-        """Return the same; of Winograd's factors, the certificate's plane follows."""
+        """Return the same, and the plane of a certificate where it is by itself.
+
+        That is so of Winograd's factors and of complex operands.
+        """
         if self._planes is None or self._planes[0] != inner:
             self._planes = None
             if self._tiles.products > 1:
                 self._planes = (inner, self._winograd(self.facts))
             else:
                 operand = self.operand.of(slice(None), inner)
-                planes = self.engine.residues(operand, self.facts, self.variant)
-                self._planes = (inner, [planes])
+                self._planes = (inner, self._residues(operand, self.facts))
         return self._planes[1]
 
 

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Digits, Sums
 from np_ozaki.engines.base import Cut, Outcome
-from np_ozaki.engines.cuda_lines import Facts, Operands, is_single, structure
+from np_ozaki.engines.cuda_lines import (
+    Facts,
+    Operands,
+    is_single,
+    structure,
+    word_bytes,
+)
 from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_stages import Stages, spread_bytes
 from np_ozaki.engines.parallel import of_batch, ranges
@@ -131,7 +137,7 @@ def _tiles(
     budget: int,
     *,
     host: bool,
-    itemsize: int,
+    word: int,
 ) -> CudaTiles:
     return choose_cuda_tiles(
         *size,
@@ -140,12 +146,12 @@ def _tiles(
         host=host,
         sums_bytes=planes.sums_bytes,
         exact_k=planes.exact_k,
-        itemsize=itemsize,
+        word=word,
     )
 
 
 def cut_slices(
-    size: tuple[int, int, int, int], slicing: Slicing, budget: int, itemsize: int = 8
+    size: tuple[int, int, int, int], slicing: Slicing, budget: int, word: int = 8
 ) -> Cut:
     """Return how a product of operands on the host would be cut.
 
@@ -157,8 +163,8 @@ def cut_slices(
         What is multiplied.
     budget : int
         Bytes of device memory.
-    itemsize : int, optional
-        Of an entry of operands and result.
+    word : int, optional
+        Bytes of an entry of operands and result.
 
     Returns
     -------
@@ -166,7 +172,7 @@ def cut_slices(
         With the products of slices as its products.
     """
     planes = planes_of(slicing, size[3])
-    tiles = _tiles(size, slicing, planes, budget, host=True, itemsize=itemsize)
+    tiles = _tiles(size, slicing, planes, budget, host=True, word=word)
     count = num_tiles(size, tiles)
     return Cut(slicing.num_products, count, tiles.workspace_bytes)
 
@@ -230,9 +236,13 @@ def slice_planes(
     """
     stages.device.mark("slices")
     planes, view, shape = _new_planes(stages, operand, slicing, left=left)
-    digits = Digits(slicing.num_slices, slicing.bits_per_slice)
+    digits = _digits(operand, slicing)
     stages.by_lines("slices", "slices", operand, facts, view, shape, digits)
     return planes
+
+
+def _digits(operand: Operands, slicing: Slicing) -> Digits:
+    return Digits(slicing.num_slices, slicing.bits_per_slice, operand.is_single)
 
 
 def _new_planes(
@@ -286,7 +296,7 @@ def facts_and_slices(
         "exponents_and_slices",
         (batch * lines,),
         (operand.struct(), facts.struct(device), *rule, view),
-        variant=operand.kernels(Digits(slicing.num_slices, slicing.bits_per_slice)),
+        variant=_digits(operand, slicing),
         shared=spread_bytes(operand.x.shape[2]),
     )
     return facts, planes
@@ -510,7 +520,7 @@ def multiply_by_slices(
     host = device.is_host(out)
     size = (*out.shape, k)
 
-    itemsize = max(a.itemsize, out.itemsize)
+    word = max(word_bytes(a), word_bytes(out))
 
     def multiply(tiles: CudaTiles, keeps: bool) -> Outcome:
         unkept = NO_KEEPER, NO_KEEPER
@@ -519,9 +529,7 @@ def multiply_by_slices(
     return within_memory(
         device,
         workspace_bytes,
-        lambda budget: _tiles(
-            size, slicing, planes, budget, host=host, itemsize=itemsize
-        ),
+        lambda budget: _tiles(size, slicing, planes, budget, host=host, word=word),
         multiply,
     )
 

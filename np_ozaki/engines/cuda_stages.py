@@ -27,7 +27,7 @@ from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.reference import norm_width
 from np_ozaki.tiling import choose_cuda_tiles, padded
 
-__all__ = ["Stages", "gained", "spread_bytes"]
+__all__ = ["Stages", "gained", "plane_count", "spread_bytes"]
 
 _RULES = {"norm": 0, "accurate": 0, "legacy": 1}
 _THREADS = 256
@@ -131,14 +131,18 @@ class Stages:
         self.device.mark("scaling_exponents")
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
-        grid, depth, how = self.shares(operand.x.shape, along=operand.along)
-        kernels = operand.kernels()
-        for name, more in (("largest", ()), ("sums", (rule,))):
-            args = (x, view, depth, *more)
-            kernel = f"{name}_{how}"
-            self.launch("scaling_exponents", kernel, grid, args, variant=kernels)
+        grid, depth, how = self.shares(operand.words, along=operand.along)
+        variant = operand.kernels()
+        for kernel, args in (("largest", ()), ("sums", (rule,))):
+            self.launch(
+                "scaling_exponents",
+                f"{kernel}_{how}",
+                grid,
+                (x, view, depth, *args),
+                variant=variant,
+            )
         self.per_line(
-            "scaling_exponents", "exponents_from_sums", facts, (), rule, kernels
+            "scaling_exponents", "exponents_from_sums", facts, (), rule, variant
         )
         return facts
 
@@ -178,8 +182,8 @@ class Stages:
             self.device.own(np.ascontiguousarray(shifts, dtype=np.int32)),
             moved.struct(self.device),
         )
-        grid, kernels = self.flat_grid(shifts.size), operand.kernels()
-        self.launch("scaling_exponents", "moved_exponents", grid, args, variant=kernels)
+        grid, variant = self.flat_grid(shifts.size), operand.kernels()
+        self.launch("scaling_exponents", "moved_exponents", grid, args, variant=variant)
         return moved
 
     @staticmethod
@@ -195,7 +199,7 @@ class Stages:
     def shares(
         shape: tuple[int, int, int], *, along: bool, across_depth: int = _DEPTH
     ) -> tuple[tuple[int], int, str]:
-        """Return grid, depth and direction for (batch, lines, k) of any kind."""
+        """Return grid, depth and direction for (batch, lines, words) of any kind."""
         batch, lines, k = shape
         depth = _CHUNK if along else across_depth
         strips = lines if along else -(-lines // _TILE_LINES)
@@ -263,9 +267,51 @@ class Stages:
             Lines and k padded with zeros to what the matrix units want.
         """
         self.device.mark("residues")
-        planes = self.new_planes(operand, variant.num_moduli + variant.cut_plane)
+        planes = self.new_planes(operand, plane_count(variant))
         self.queue_planes("residues", "residues", operand, facts, planes, variant)
         return planes
+
+    def cuts(self, operand: Operands, facts: Facts, *, left: bool) -> Any:
+        """Return the plane of a certificate of complex lines.
+
+        Parameters
+        ----------
+        operand : Operands
+            Lines of A or of B.
+        facts : Facts
+            Of them.
+        left : bool
+            Whether they are A's.
+
+        Returns
+        -------
+        (1, batch, rows, 2 k) device array of int8
+            Lines and k padded; A's lines are there twice, as `CutPlane` of lines.cuh
+            tells.
+        """
+        plane = self.new_cuts(operand, left=left)
+        args = (
+            operand.struct(),
+            facts.struct(self.device),
+            structure(*self.cut_fields(plane, left=left)),
+        )
+        batch, lines, k = operand.x.shape
+        grid, how = self._by_lines(batch, padded(lines), padded(k), operand)
+        self.launch("cuts", f"cuts_{how}", grid, args, variant=operand.kernels())
+        return plane
+
+    def new_cuts(self, operand: Operands, *, left: bool) -> Any:
+        """Return room for what `cuts` returns."""
+        batch, lines, k = operand.x.shape
+        shape = (1, batch, padded(lines) << left, 2 * padded(k))
+        return self.device.empty(shape, np.int8)
+
+    def cut_fields(self, plane: Any, *, left: bool) -> tuple[int, ...]:
+        """Return the fields of the kernels' view of the plane of a certificate."""
+        rows, words = plane.shape[2:]
+        lines = rows >> left
+        again = lines * words if left else 0
+        return (self.device.pointer(plane), again, lines, words // 2, rows)
 
     def new_planes(self, operand: Operands, count: int) -> Any:
         """Return uninitialised planes for an operand."""
@@ -302,20 +348,26 @@ class Stages:
         variant: AnyVariant | None,
     ) -> None:
         """Queue a kernel that writes bytes of lines, padded to a shape, to a view."""
-        batch, lines, k = shape
-        if operand.along:
-            grid = (batch * lines * -(-k // _CHUNK),)
-        else:
-            grid = (batch * -(-k // _TILE_K) * -(-lines // _TILE_LINES),)
         args = (operand.struct(), facts.struct(self.device), view)
-        how = "along" if operand.along else "across"
-        kernels = operand.kernels(variant)
-        self.launch(stage, f"{kernel}_{how}", grid, args, variant=kernels)
+        grid, how = self._by_lines(*shape, operand)
+        if variant is None:
+            variant = operand.kernels()
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
+
+    @staticmethod
+    def _by_lines(
+        batch: int, lines: int, k: int, operand: Operands
+    ) -> tuple[tuple[int], str]:
+        """Return grid and direction for planes of lines of so many entries."""
+        words = k << operand.is_complex
+        if operand.along:
+            return (batch * lines * -(-words // _CHUNK),), "along"
+        return (batch * -(-words // _TILE_K) * -(-lines // _TILE_LINES),), "across"
 
     def fits_shared(self, operand: Operands) -> bool:
         """Return whether `fused` can take lines: along k, and short enough."""
         room = min(_FUSED_BYTES, self.device.shared_bytes())
-        return operand.along and spread_bytes(operand.x.shape[2]) <= room
+        return operand.along and spread_bytes(operand.words[2]) <= room
 
     def fused(
         self, operand: Operands, variant: Variant, scheme: Scheme, *, left: bool
@@ -323,7 +375,7 @@ class Stages:
         """Return facts and residues of lines that shared memory holds, read once."""
         facts = self.new_facts(operand)
         self.device.mark("residues")
-        planes = self.new_planes(operand, variant.num_moduli + variant.cut_plane)
+        planes = self.new_planes(operand, plane_count(variant))
         args = (
             operand.struct(),
             facts.struct(self.device),
@@ -331,13 +383,13 @@ class Stages:
             self._planes_struct(planes),
         )
         grid = (planes.shape[1] * planes.shape[2],)
-        shared = spread_bytes(operand.x.shape[2])
+        shared = spread_bytes(operand.words[2])
         self.launch(
             "residues",
             "exponents_and_residues",
             grid,
             args,
-            variant=operand.kernels(variant),
+            variant=variant,
             shared=shared,
         )
         return facts, planes
@@ -440,8 +492,8 @@ class Stages:
             Exponents of both.
         variant : Variant
             Of the product.
-        out : (batch, m, n) device array of float64 or float32
-            Any strides.
+        out : (batch, m, n) device array
+            Any strides; entries are rounded to its type.
         flags : (1,) device array of int32
             Overflow and invalid are joined to it.
         low : (batch, m, n) device array of float64, optional
@@ -493,6 +545,22 @@ class Stages:
             "certificate", "widen", self.flat_grid(count), (products, wide, count)
         )
         return wide
+
+
+def plane_count(variant: Variant) -> int:
+    """Return the planes that stage residues makes of an operand.
+
+    Parameters
+    ----------
+    variant : Variant
+        Of the product.
+
+    Returns
+    -------
+    int
+        With that of a certificate, but of complex operands, where it is another array.
+    """
+    return int(variant.planes + (variant.cut_plane and variant.parts == 1))
 
 
 def gained(scheme: Scheme, left: bool) -> int:

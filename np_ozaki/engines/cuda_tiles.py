@@ -28,6 +28,7 @@ from np_ozaki.engines.cuda_lines import (
     result_fields,
     structure,
 )
+from np_ozaki.numerics.moduli import MODULI, Family, moduli_of
 from np_ozaki.tiling import TILE_COLUMNS, TILE_ROWS, padded
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "WORK",
     "TileShape",
+    "first_modulus",
     "queue_residue_tiles",
     "reconstruct_tiles",
     "residue_tiles_bytes",
@@ -50,8 +52,8 @@ _PATCHES = 32
 _LANES = 32
 _MOST_WARPS = 4
 _STEP_BYTES = 128
-_STEPS_IN_MEMORY = {1: 4, 7: 1}
-"""Steps of a warp in shared memory, by products."""
+_STEPS_IN_MEMORY = {(1, 1): 4, (7, 1): 1, (1, 2): 2}
+"""Steps of a warp in shared memory, by products and parts."""
 
 _MIRROR_ENTRIES = 32 * (16 + 2)
 _ENOUGH_BLOCKS = 4096
@@ -74,7 +76,7 @@ WORK = np.dtype(
         ("steps", np.int32),
         ("groups", np.int32),
         ("symmetric", np.int32),
-        ("unused", np.int32),
+        ("first_modulus", np.int32),
     ]
 )
 """`Work` of tile_order.cuh, field by field."""
@@ -158,6 +160,25 @@ def residue_tiles_bytes(
     return batch * tiles * num_moduli * products * _PLANE_BYTES
 
 
+def first_modulus(num_moduli: int, family: Family) -> int:
+    """Return where the moduli of a product begin in the kernel's tables.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N, 2 to 49.
+    family : {"real", "complex"}
+        Whose moduli.
+
+    Returns
+    -------
+    int
+        Those of the real table come first.
+    """
+    moduli = moduli_of(num_moduli, family)
+    return 0 if moduli[0] == MODULI[0] else len(MODULI)
+
+
 def queue_residue_tiles(
     stages: Stages,
     left: Any,
@@ -168,6 +189,7 @@ def queue_residue_tiles(
     num_planes: int,
     products: int = 1,
     *,
+    first_modulus: int = 0,
     symmetric: bool = False,
 ) -> None:
     """Queue products of planes, as residues in tiles.
@@ -190,6 +212,8 @@ def queue_residue_tiles(
         Planes of moduli.
     products : int, optional
         How many planes belong to one modulus.
+    first_modulus : int, optional
+        From `first_modulus`.
     symmetric : bool, optional
         Whether `right` is `left`: squares of tiles below the diagonal are left out, and
         `lower` is mirrored.
@@ -216,7 +240,7 @@ def queue_residue_tiles(
         -(-k // TILE_STEP),
         device.tile_clusters(),
         symmetric,
-        0,
+        first_modulus,
     )
     device.mark("residue_gemm")
     device.residue_tiles(
@@ -262,8 +286,8 @@ def reconstruct_tiles(
         Exponents of both.
     variant : Variant
         Of the product.
-    out : (batch, m, n) device array of float64 or float32
-        Any strides.
+    out : (batch, m, n) device array
+        Any strides; entries are rounded to its type.
     flags : (1,) device array of int32
         Overflow and invalid are joined to it.
     low : (batch, m, n) device array of float64, optional
@@ -282,8 +306,9 @@ def reconstruct_tiles(
     groups = _GROUPS * batch * shape.tiles
     if not groups:
         return
-    planes = variant.num_moduli * products
-    bytes_a_warp = _STEPS_IN_MEMORY[products] * planes * _STEP_BYTES
+    planes = variant.planes * products
+    steps = _STEPS_IN_MEMORY[products, variant.parts]
+    bytes_a_warp = steps * planes * _STEP_BYTES
     if symmetric:
         bytes_a_warp += _MIRROR_ENTRIES * out.itemsize
     warps = max(1, min(_MOST_WARPS, device.shared_bytes() // bytes_a_warp))
@@ -314,6 +339,8 @@ def reconstruct_tiles(
         with_check=remainders is not None,
         products=products,
         symmetric=symmetric,
+        family=variant.family,
+        parts=variant.parts,
         single=left.is_single,
         single_result=is_single(out),
     )

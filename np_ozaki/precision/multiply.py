@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from np_ozaki.engines.base import (
     Scheme,
     Target,
 )
+from np_ozaki.engines.complex_operand import ComplexOperand, put_parts, real_of
 from np_ozaki.engines.prepared import (
     HOST,
     NO_KEEPER,
@@ -46,6 +47,9 @@ from np_ozaki.precision.schemes import (
 __all__ = ["TOO_WIDE", "Served", "Way", "multiply"]
 
 Array = NDArray[np.float64]
+Operand = Any
+"""Real matrices, or a ComplexOperand that stands for such."""
+
 Integers = NDArray[np.int64]
 _T = TypeVar("_T")
 
@@ -156,8 +160,8 @@ class _Work:
     """One call: operands, results, and what has been seen so far."""
 
     engine: Engine
-    a: Array
-    b: Array
+    a: Operand
+    b: Operand
     out: Array
     low: Array | None
     options: Options
@@ -178,7 +182,7 @@ class _Work:
         left, right = self.prepared
         return self._keeper(self.a, left, "left"), self._keeper(self.b, right, "right")
 
-    def _keeper(self, x: Array, prepared: Prepared | None, role: str) -> Keeper:
+    def _keeper(self, x: Operand, prepared: Prepared | None, role: str) -> Keeper:
         if prepared is None:
             return NO_KEEPER
         limit = self.options.workspace_bytes or workspace.DEFAULT_BYTES
@@ -238,8 +242,8 @@ class _Work:
 
 
 _Job = tuple[
-    Array,
-    Array,
+    Operand,
+    Operand,
     Array,
     Array | None,
     AnyScheme,
@@ -270,8 +274,8 @@ def _checked(
 def _matmul(
     engine: Engine,
     options: Options,
-    a: Array,
-    b: Array,
+    a: Operand,
+    b: Operand,
     out: Array,
     low: Array | None,
     scheme: AnyScheme,
@@ -326,8 +330,8 @@ def _sliced_way(slicing: Slicing) -> Way:
 
 def multiply(
     engine: Engine,
-    a: Array,
-    b: Array,
+    a: Operand,
+    b: Operand,
     out: Array,
     options: Options,
     low: Array | None = None,
@@ -340,11 +344,11 @@ def multiply(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) ndarray of float64
+    a : (batch, m, k) ndarray of float64, or ComplexOperand
         Batch 1 broadcasts.
-    b : (batch, k, n) ndarray of float64
+    b : (batch, k, n) ndarray of float64, or ComplexOperand
         Batch 1 broadcasts.
-    out : (batch, m, n) ndarray of float64
+    out : (batch, m, n) ndarray of float64, or of complex128 for a ComplexOperand
         Overwritten; must not overlap an operand.
     options : Options
         Precision, scaling, reproducible, workspace.
@@ -407,8 +411,9 @@ def multiply(
     return Served(outcome, ways, fallback, work.recomputed)
 
 
-def _overflowed(a: Array, b: Array, out: Array) -> bool:
+def _overflowed(a: Operand, b: Operand, out: Array) -> bool:
     """Return whether finite rows and columns have an infinite entry."""
+    a, b = (x.x if isinstance(x, ComplexOperand) else x for x in (a, b))
     rows = np.isfinite(a).all(axis=2, keepdims=True)
     columns = np.isfinite(b).all(axis=1, keepdims=True)
     return bool((np.isinf(out) & rows & columns).any())
@@ -467,7 +472,7 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
     if not index:
         return set()
     engine, scheme = work.engine, work.ways[index[0]].scheme
-    a, b = _pick(work.a, index), _pick(work.b, index)
+    a, b = _real(work, index)
     balanced = engine.rebalance(a, b, work.family)
     spread = [int(bits) for bits in balanced.spread]
     chosen = [j for j, i in enumerate(index) if _promises(work, i, spread[j])]
@@ -494,14 +499,17 @@ def _rebalanced(work: _Work, index: list[int], target: Target) -> set[int]:
 def _part(
     work: _Work, balanced: Balanced, index: list[int], missing: Integers
 ) -> _Work:
-    """Return the work that multiplies balanced operands of some matrices."""
-    shape = (len(index), *work.out.shape[1:])
+    """Return the work that multiplies balanced operands of some matrices.
+
+    They are real ones, whatever those were that they come from.
+    """
+    shape = (len(index), balanced.a.shape[1], balanced.b.shape[2])
     return _Work(
         work.engine,
         balanced.a,
         balanced.b,
-        np.empty_like(work.out, shape=shape),
-        None if work.low is None else np.empty_like(work.low, shape=shape),
+        np.empty_like(balanced.a, shape=shape),
+        None if work.low is None else np.empty_like(balanced.a, shape=shape),
         work.options,
         [work.ways[i] for i in index],
         missing,
@@ -521,9 +529,9 @@ def _adopt(work: _Work, part: _Work, index: list[int]) -> set[int]:
     where = [index[i] for i in done]
     if where:
         work.outcome, work.tries = part.outcome, part.tries
-        work.out[where] = part.out[done]
+        _assign(work.out, where, part.out[done])
         if work.low is not None and part.low is not None:
-            work.low[where] = part.low[done]
+            _assign(work.low, where, part.low[done])
         work.missing[where] = 0
         for i, j in zip(where, done, strict=True):
             work.ways[i] = part.ways[j]
@@ -551,7 +559,7 @@ def _exact(work: _Work) -> None:
     schemes = exact_schemes(engine, work.a, work.b, batch, work.keepers, family=family)
     hard = [i for i, scheme in enumerate(schemes) if scheme is None]
     if hard:
-        a, b = _pick(work.a, hard), _pick(work.b, hard)
+        a, b = _real(work, hard)
         balanced = engine.rebalance(a, b, family)
         found = exact_schemes(
             engine,
@@ -582,9 +590,25 @@ def _groups(items: Sequence[_T]) -> list[tuple[_T, list[int]]]:
     return list(found.items())
 
 
-def _pick(x: Array, index: list[int]) -> Array:
+def _pick(x: Operand, index: list[int]) -> Operand:
     # A list: every kind of array takes one.
     return x[index] if x.shape[0] > 1 else x
+
+
+def _real(work: _Work, index: list[int]) -> tuple[Array, Array]:
+    """Return the real operands of some matrices."""
+    return real_of(_pick(work.a, index)), real_of(_pick(work.b, index))
+
+
+def _assign(target: Array, index: list[int], values: Array) -> None:
+    """Write real results of some matrices, where a complex one takes two of theirs."""
+    if target.dtype == values.dtype:
+        target[index] = values
+        return
+    batch, rows, columns = values.shape
+    whole: Any = np.empty_like(target, shape=(batch, rows // 2, columns))
+    put_parts(values, whole)
+    target[index] = whole
 
 
 def _of_balanced(x: Balanced, index: list[int]) -> Balanced:
@@ -622,12 +646,15 @@ def _native(engine: Engine, a: Array, b: Array, tried: Array) -> Array:
 def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
     """Multiply by other arithmetic what no number of moduli could certify."""
     engine, options = work.engine, work.options
-    a, b = _pick(work.a, index), _pick(work.b, index)
+    a, b = _real(work, index)
     # Native products promise k u |A||B|, which may be more than was asked for.
     k = work.a.shape[2]
     enough = target == "conventional" or k <= 2 ** (target - _UNIT_EXPONENT)
     if enough and work.low is None and not options.reproducible:
-        work.out[index] = _native(engine, a, b, work.out[index])
+        tried = work.out[index]
+        if isinstance(work.a, ComplexOperand):
+            tried = ComplexOperand(tried, left=False).embedded()
+        _assign(work.out, index, _native(engine, a, b, tried))
         who = "native"
     else:
         a, b = engine.to_host(a), engine.to_host(b)
@@ -640,8 +667,8 @@ def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
             both = [exact_pair(x, y) for x, y in pairs]
             high = np.array([x for x, _ in both])
             low = np.array([y for _, y in both])
-            work.low[index] = engine.from_host(low, work.low)
-        work.out[index] = engine.from_host(high, work.out)
+            _assign(work.low, index, engine.from_host(low, work.low))
+        _assign(work.out, index, engine.from_host(high, work.out))
         who = "exact"
     for i in index:
         work.ways[i] = replace(work.ways[i], elsewhere=who)

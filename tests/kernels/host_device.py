@@ -17,7 +17,7 @@ import simt
 from tile_layout import tiles_of
 
 from np_ozaki.engines.cuda_tiles import WORK
-from np_ozaki.numerics.moduli import MODULI
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, MODULI
 
 
 def at(pointer: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -73,7 +73,7 @@ class HostDevice:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         self._check(shape, dtype)
         # Poison: what no kernel writes must not matter.
-        return self.own(np.frombuffer(b"\xa5" * 8, dtype)[0] * np.ones(shape, dtype))
+        return self.own(np.full(shape, np.frombuffer(b"\xa5" * 16, dtype)[0]))
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         self._check(shape, dtype)
@@ -141,7 +141,10 @@ class HostDevice:
         sums = np.broadcast_to(sums, (sums.shape[0], batch, *sums.shape[2:]))
         sums = sums[:, :, :m, :n]
         if planes:
-            moduli = np.array(MODULI)[np.arange(planes) // products]
+            first = int(work["first_modulus"])
+            moduli = np.array(MODULI + COMPLEX_MODULI)[
+                first + np.arange(planes) // products
+            ]
             p = moduli.reshape(-1, 1, 1, 1)
             residues = ((sums[:planes] + p // 2) % p - p // 2).astype(np.int8)
             made = tiles_of(residues, symmetric)

@@ -209,14 +209,14 @@ _OF_VARIANT = """
 
 extern "C" void each_crt(int64 count, const int* products, uint32* value,
                          uint8* negative) {
-  EACH negative[i] = crt(products + NUM_MODULI * i, value + VALUE_WORDS * i);
+  EACH negative[i] = crt(products + NUM_MODULI * i, 0, value + VALUE_WORDS * i);
 }
 
 extern "C" void each_reconstructed(int64 count, const int* products,
                                    const int64* exponents, uint64* out) {
   EACH {
     uint32 value[VALUE_WORDS];
-    bool negative = crt(products + NUM_MODULI * i, value);
+    bool negative = crt(products + NUM_MODULI * i, 0, value);
     out[i] = rounded<VALUE_WORDS>(value, negative, exponents[i]);
   }
 }
@@ -232,7 +232,7 @@ extern "C" void each_balanced_byte(int64 count, const int* s, int8* r, int64 l) 
 }
 
 extern "C" void each_digit(int64 count, const int* c, uint32* out, int64 l) {
-  EACH out[i] = digit(c[i], l);
+  EACH out[i] = digit(c + i - l, l, 0);
 }
 
 extern "C" int value_words() { return VALUE_WORDS; }
@@ -246,7 +246,7 @@ extern "C" void each_residue(int64 count, const uint64* x, const int* exponent,
   EACH {
     int byte_shift;
     uint64 value = scaled_integer<WIDE, TRUNCATE>(x[i], exponent[i], &byte_shift);
-    out[i] = (int8)residue(value, byte_shift, l);
+    out[i] = (int8)residue_of(residue_sum(value, byte_shift, l), l);
   }
 }
 """

@@ -50,7 +50,7 @@ def library(stage: str, variant: AnyVariant | None = None) -> ctypes.CDLL:
     """Return the kernels of a stage, each as `launch_<name>`."""
     text = source(stage, variant)
     names = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
-    sizes = re.findall(r"^CLUSTERS\((\d+), \d+, (\w+),", text, re.MULTILINE)
+    sizes = re.findall(r"^CLUSTERS\((\d+), \w+, (\w+),", text, re.MULTILINE)
     clusters = {name: int(size) for size, name in sizes}
     parts = [SHIM.read_text(), text]
     for name in names:
