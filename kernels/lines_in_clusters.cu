@@ -3,7 +3,7 @@
 // A cluster of blocks keeps some lines in shared memory: each block a chunk of k of all
 // of them.  Maxima and sums of a line are joined through the cluster; then every block
 // turns its chunk to planes.  Both operands of a product share the launch.
-#include "cuts.cuh"
+#include "cut_planes.cuh"
 #include "facts_in_clusters.cuh"
 #include "launches.cuh"
 

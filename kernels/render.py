@@ -52,7 +52,7 @@ STAGES: tuple[str, ...] = (
     "scaling_exponents",
     "accurate",
     "residues",
-    "cuts",
+    "cut_planes",
     "reduce",
     "reconstruct",
     "reconstruct_tiles",
@@ -91,10 +91,10 @@ _MOST_PRODUCTS = 2**17
 _HEADERS = {
     "scaling_exponents": ("lines.cuh", "shares.cuh"),
     "residues": ("lines.cuh", "residues.cuh"),
-    "cuts": ("lines.cuh", "cuts.cuh"),
+    "cut_planes": ("lines.cuh", "cut_planes.cuh"),
     "lines_in_clusters": (
         "lines.cuh",
-        "cuts.cuh",
+        "cut_planes.cuh",
         "residues.cuh",
         "warps.cuh",
         "shared_lines.cuh",

@@ -297,7 +297,8 @@ class Stages:
         )
         batch, lines, k = operand.x.shape
         grid, how = self._by_lines(batch, padded(lines), padded(k), operand)
-        self.launch("cuts", f"cuts_{how}", grid, args, variant=operand.kernels())
+        kernel = f"cut_planes_{how}"
+        self.launch("cut_planes", kernel, grid, args, variant=operand.kernels())
         return plane
 
     def new_cuts(self, operand: Operands, *, left: bool) -> Any:
