@@ -66,14 +66,14 @@ def as_operands(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) array of complex128
-    b : (batch, k, n) array of complex128
-    out : (batch, m, n) array of complex128
+    a : (batch, m, k) array of complex128 or complex64
+    b : (batch, k, n) array of the same dtype
+    out : (batch, m, n) array of the same dtype
 
     Returns
     -------
-    a, b : ComplexOperand or array of float64
-    out : array of complex128, or of float64 with twice the rows
+    a, b : ComplexOperand, or array of float64 or float32
+    out : complex array, or one of their parts with twice the rows
     """
     if engine.takes_complex:
         return ComplexOperand(a, left=True), ComplexOperand(b, left=False), out
@@ -98,11 +98,11 @@ def multiply_complex(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) array of complex128
+    a : (batch, m, k) array of complex128 or complex64
         Batch 1 broadcasts.  Of the host, or of a GPU like the others.
-    b : (batch, k, n) array of complex128
+    b : (batch, k, n) array of the same dtype
         Batch 1 broadcasts.
-    out : (batch, m, n) array of complex128
+    out : (batch, m, n) array of the same dtype
         Overwritten; must not overlap an operand.
     options : Options
         As for `precision.multiply`.
@@ -121,7 +121,8 @@ def multiply_complex(
     Raises
     ------
     OptionError
-        More moduli are asked for than complex products can take.
+        More moduli are asked for than complex products can take, or a tolerance below
+        what complex64 can keep.
     PrecisionError, CheckError, WorkspaceError
         As `precision.multiply`; rows of an error are those of `out`.
     """
@@ -139,7 +140,7 @@ def multiply_complex(
     batch, m, n = out.shape
     k = a.shape[2]
     results = 1 + (low is not None)
-    size = 8 * (4 * m * k + 2 * k * n + 2 * m * n * results)
+    size = out.real.itemsize * (4 * m * k + 2 * k * n + 2 * m * n * results)
     parts = ranges(batch, max(1, _CHUNK_BYTES // max(1, size)))
 
     def operand(x: Complex, part: slice, *, left: bool) -> NDArray[np.float64]:
@@ -159,7 +160,7 @@ def multiply_complex(
         x = operand(a, part, left=True) if first is None else first
         y = operand(b, part, left=False) if second is None else second
         target = out[part]
-        here = np.empty((target.shape[0], 2 * m, n))
+        here = np.empty_like(out.real, shape=(target.shape[0], 2 * m, n), order="C")
         rest = None if low is None else np.empty_like(here)
         pair = kept_a, kept_b
         try:
@@ -216,7 +217,7 @@ def complex_bound_of_ways(
     (batch, m, n) ndarray of complex128
         Real and imaginary parts bound those of ``C - A @ B``.
     """
-    result = np.empty_like(c)
+    result = np.empty(c.shape, dtype=np.complex128)
     for i, way in enumerate(ways):
         x = embedded(_matrix(a, i), left=True)
         y = embedded(_matrix(b, i), left=False)

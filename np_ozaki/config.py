@@ -38,7 +38,9 @@ from np_ozaki.numerics.slicing import (
 __all__ = [
     "AUTO_MODULI",
     "COMPLEX_AUTO_MODULI",
+    "COMPLEX_SINGLE_AUTO_MODULI",
     "MAX_MANTISSA_BITS",
+    "SINGLE_AUTO_MODULI",
     "SLICE_OPTIONS",
     "SMALLEST_TOLERANCE",
     "Accumulate",
@@ -72,7 +74,10 @@ Output = Literal["float64", "dd"]
 
 AUTO_MODULI = 15
 COMPLEX_AUTO_MODULI = 16
-"""Moduli that ``precision="auto"`` tries first; ordinary data need no more."""
+SINGLE_AUTO_MODULI = 7
+COMPLEX_SINGLE_AUTO_MODULI = 8
+"""Moduli that ``precision="auto"`` tries first; ordinary data need no more.  The last
+two are for float32 and complex64."""
 
 SMALLEST_TOLERANCE = 2.0**-52
 """Smallest tolerance that a float64 result can keep for certain: two roundings."""

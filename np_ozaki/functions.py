@@ -35,7 +35,7 @@ from np_ozaki.gemm import (
     prepare_array,
 )
 from np_ozaki.routes import explicit
-from np_ozaki.routes.decision import as_common
+from np_ozaki.routes.decision import as_common, common_dtype
 from np_ozaki.stats import CallInfo
 
 __all__ = ["error_bound", "matmul", "prepare"]
@@ -64,8 +64,7 @@ def _device_matmul(
             return result, explicit.left_to_numpy("matmul", a, b, reason)
         if double:
             _check_doubled(a, b)
-        whole = a.dtype.kind == "c" or b.dtype.kind == "c"
-        common = np.dtype(np.complex128) if whole else FLOAT64
+        common = common_dtype(a, b, wide=double)
         return matmul_arrays(
             a if a.dtype is common else a.astype(common, copy=False),
             b if b.dtype is common else b.astype(common, copy=False),
@@ -307,7 +306,7 @@ def _multiplied(
         return explicit.run("matmul", np.matmul, multiply, (a, b), out, options)
     _check_doubled(a, b)
     return matmul_arrays(
-        *as_common(a, b),
+        *as_common(a, b, wide=True),
         None,
         route="matmul",
         options=options,
@@ -425,8 +424,8 @@ def prepare(
     )
     check_prepares(options)
     array = x if isinstance(x, OzArray) else OzArray(x)
-    if array.dtype not in {FLOAT64, np.dtype(np.complex128)}:
-        limit = "prepared operands have float64 or complex128 entries"
+    if not array.dtype.isnative or array.dtype.char not in "fdFD":
+        limit = "prepared operands have entries of float64, float32 or their complex"
         raise OperandTypeError(
             refusal("x.dtype", str(array.dtype), limit, "convert it by astype(float)")
         )
@@ -532,7 +531,7 @@ def error_bound(
     double = output is not None and _is_double(output, None, options)
     if isinstance(c, DoubleDouble):
         double, c = True, c.lo
-    x, y = as_common(x, y)
+    x, y = as_common(x, y, wide=double)
     z = None if c is None else as_common(_on_host(c), x)[0]
     bound = error_bound_arrays(x, y, z, options, double=double)
     return bound if bound.ndim else bound[()]

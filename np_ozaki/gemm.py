@@ -30,6 +30,7 @@ from np_ozaki.engines.base import Engine, Outcome, Scheme
 from np_ozaki.engines.cublas import CublasProduct, CublasRefusal, Settings
 from np_ozaki.engines.prepared import UNPREPARED, Pair, Prepared
 from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.moduli import Family
 from np_ozaki.precision import (
     Served,
@@ -59,10 +60,16 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-"""Of float64 or complex128."""
+"""Of float64, float32, complex128 or complex64."""
 
 FLOAT64 = np.dtype(np.float64)
 """Of native byte order; NumPy has one such object, but for those with metadata."""
+
+_DTYPE_NAMES = {"d": "float64", "f": "float32", "D": "complex128", "F": "complex64"}
+"""By the letters of dtypes: their own names take longer than all the rest."""
+
+_BOUNDS = {"f": np.float64, "c": np.complex128}
+"""dtype of bounds, by the kind of results: float32 could not tell small ones."""
 
 _PACKAGE = "np_ozaki."
 
@@ -187,7 +194,7 @@ def product(
     ----------
     a : (batch, m, k) ndarray of float64
         Any strides; batch 1 broadcasts.  Or an array on a GPU, like the other two.
-        Or of complex128, like all of them.
+        Or of float32, complex128 or complex64, like all of them.
     b : (batch, k, n) ndarray of float64
         Any strides; batch 1 broadcasts.
     out : (batch, m, n) ndarray of float64
@@ -199,8 +206,9 @@ def product(
     counted : bool, optional
         False for one of several products of a routine, which counts itself.
     low : (batch, m, n) ndarray of float64, optional
-        Takes what the rounding to `out` left; never native then.
-    bound : (batch, m, n) ndarray of float64, optional
+        Takes what the rounding to `out` left; never native then.  Not for float32 and
+        complex64.
+    bound : (batch, m, n) ndarray of float64, or complex128, optional
         On the host; takes a bound of the error of every entry.
     prepared : tuple of Prepared or None, optional
         Of A and of B, as they are here: what is made of them is kept there.
@@ -216,8 +224,7 @@ def product(
     """
     batch, m, n = out.shape
     k = a.shape[2]
-    # A dtype's own name takes longer than all the rest.
-    parts, dtype = (2, "complex128") if is_complex(out) else (1, "float64")
+    parts, dtype = 2 if is_complex(out) else 1, _DTYPE_NAMES[out.dtype.char]
     reason = native_reason(options) or too_small(options, parts * m, n, parts * k)
     if reason is not None and low is None:
         with hooks.unrouted():
@@ -318,6 +325,8 @@ def _by_cublas(a: Array, b: Array, out: Array, options: Options) -> CublasProduc
         return f"{CUBLAS_FALLBACK}{reason}"
     if is_complex(out):
         return f"{CUBLAS_FALLBACK}complex products"
+    if out.dtype != FLOAT64:
+        return f"{CUBLAS_FALLBACK}{out.dtype.name} products"
     try:
         return choice.cublas_engine().matmul(
             a,
@@ -494,7 +503,7 @@ def matmul_arrays(
 
     Parameters
     ----------
-    a, b : ndarray of float64, or both of complex128
+    a, b : ndarray of float64, or both of float32, complex128 or complex64
         1-D or more, any strides.
     out : ndarray or None
         Where to write; may overlap the operands.
@@ -505,7 +514,8 @@ def matmul_arrays(
     native : callable, optional
         The NumPy function that was called, as for `signal`.
     double : bool, optional
-        Return a DoubleDouble; there is no `out` then.
+        Return a DoubleDouble; there is no `out` then, and operands are of float64 or
+        complex128.
     bounded : bool, optional
         Let the info carry a bound of the error.
     prepared : tuple of Prepared or None, optional
@@ -538,7 +548,7 @@ def matmul_arrays(
         result = choice.empty_like(a, shape)
     stacked = result.reshape(batch, *core)
     low = choice.empty_like(a, shape) if double else None
-    bound = np.empty(shape, a.dtype) if bounded else None
+    bound: Any = np.empty(shape, _BOUNDS[a.dtype.kind]) if bounded else None
     info, outcome = product(
         stacked_a,
         stacked_b,
@@ -659,7 +669,7 @@ def prepare_array(
 
     Parameters
     ----------
-    x : array of float64 or complex128
+    x : array of float64, float32, complex128 or complex64
         1-D or more, any strides; of the host or of a GPU.
     options : Options
         Of those products.
@@ -698,14 +708,14 @@ def prepare_array(
         family = "complex"
         a, b, out = as_operands(engine, a, b, out)
         k *= 2
-    scheme, certified = first_scheme(options, k, family)
+    scheme, target = first_scheme(options, k, family, format_of(x.dtype))
     engine.matmul(
         a,
         b,
         out,
         scheme,
         workspace_bytes=options.workspace_bytes,
-        certify="conventional" if certified else None,
+        certify=target,
         prepared=(prepared, None) if left else (None, prepared),
     )
 
@@ -717,7 +727,7 @@ def error_bound_arrays(
 
     Parameters
     ----------
-    a, b : ndarray of float64, or both of complex128
+    a, b : ndarray of float64, or both of float32, complex128 or complex64
         1-D or more, as for `matmul_arrays`.
     c : ndarray or None
         The product, of a double-double the lower half.
@@ -729,13 +739,15 @@ def error_bound_arrays(
     Returns
     -------
     ndarray
-        Of the product's shape and dtype; the parts of a complex bound are for the parts
-        of entries.
+        Of the product's shape, float64 or complex128; the parts of a complex bound are
+        for the parts of entries.
 
     Raises
     ------
     ShapeError
         Operands, or `c`, do not fit.
+    OptionError
+        A tolerance is below what float32 can keep.
     """
     stacked_a, stacked_b, batch, core, shape = _stacks(a, b)
     if c is not None and c.shape != shape:

@@ -23,7 +23,7 @@ from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes import explicit
-from np_ozaki.routes.decision import FLOAT64
+from np_ozaki.routes.decision import FLOAT64, common_dtype
 from np_ozaki.routes.numpy_api import dot as dot_arrays
 from np_ozaki.stats import CallInfo
 
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _Result = tuple[Any, CallInfo]
-_COMPLEX128 = np.dtype(np.complex128)
 
 
 def placed(
@@ -66,12 +65,13 @@ def placed(
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
     complex_too : bool, optional
-        Operands whose product is complex128 are wanted there, too.
+        Operands whose product is complex128, float32 or complex64 are wanted there,
+        too.
 
     Returns
     -------
     tuple of two device arrays, or None
-        Of float64, or both of complex128.
+        Of float64, or both of float32, complex128 or complex64.
     """
     if choice.device_memory() is None:
         return None
@@ -88,7 +88,7 @@ def placed(
     if not (left.ndim and left.dtype.isnative and right.ndim and right.dtype.isnative):
         return None
     try:
-        dtype = _COMPLEX128 if "c" in left.dtype.kind + right.dtype.kind else FLOAT64
+        dtype = common_dtype(left, right, wide=to_float64)
         return _brought(x, dtype), _brought(y, dtype)
     except MemoryError:
         # The engine brings operands from the host tile by tile.

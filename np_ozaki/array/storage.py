@@ -259,7 +259,7 @@ class Storage:
             small
             or self.shared
             or self._writing
-            or view.dtype.char not in "dD"
+            or view.dtype.char not in "fdFD"
             or not self.may_move
         ):
             return None

@@ -18,10 +18,11 @@ __all__ = ["AnyScheme", "Balanced", "Cut", "Engine", "Outcome", "Scheme", "Targe
 Array = NDArray[np.float64]
 Exponents = NDArray[np.int64]
 
-Target = Literal["conventional"] | int
+Target = Literal["conventional", "single"] | int
 """What a certificate shall show: |C - AB| <= theta |A||B| before the one rounding.
 
-"conventional" is theta = k u, an int t is theta = 2^t.
+"conventional" is theta = k u, "single" the same with float32's u = 2^-24, an int t is
+theta = 2^t.
 """
 
 
@@ -147,10 +148,11 @@ class Cut:
 class Engine(Protocol):
     """An engine of the contract.
 
-    Operands are (batch, m, k) and (batch, k, n) float64, batch 1 broadcasts.  What
-    `residues`, `residue_gemm` and `reconstruct` pass on is the engine's own business
-    (which moduli, which layout); exponents and results are not: they are equal on every
-    engine, bit for bit.
+    Operands are (batch, m, k) and (batch, k, n) float64, batch 1 broadcasts; or both
+    are float32, and mean their exact values as float64.  What `residues`,
+    `residue_gemm` and `reconstruct` pass on is the engine's own business (which moduli,
+    which layout); exponents and results are not: they are equal on every engine, bit
+    for bit.
 
     Complex operands come embedded in real ones, and so do their results.  To an engine
     with `takes_complex` they come as `ComplexOperand`, results and their lower halves
@@ -199,6 +201,9 @@ class Engine(Protocol):
     ) -> Outcome:
         """Write the product to `out` (batch, m, n), any strides.
 
+        `out` is of the operands' dtype, or float32 beside float64 ones (rebalanced);
+        entries are rounded to it once, and an overflow is one of it.  With an `out` of
+        float32 there is no `low`.
         By slices it takes no other option than `low`, for accumulate "exact".
         `line_shifts`, (batch, m) and (batch, n) integers on the host, join mu and nu
         in the last stage only: C' 2^-(mu + rows + nu + columns).  `low`, of the shape

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 __all__ = ["ComplexOperand", "embedded", "put_parts", "real_of"]
 
 Real = NDArray[np.float64]
+"""Or of float32, where complex entries are of complex64."""
+
 Complex = NDArray[np.complex128]
 
 
@@ -23,7 +25,7 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
 
     Parameters
     ----------
-    x : (batch, m, k) or (batch, k, n) array of complex128
+    x : (batch, m, k) or (batch, k, n) array of complex128 or complex64
         A or B; of the host or a GPU.
     left : bool
         Whether it is A.
@@ -32,7 +34,7 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
 
     Returns
     -------
-    (batch, 2m, 2k) or (batch, 2k, n) array of float64
+    (batch, 2m, 2k) or (batch, 2k, n) array of float64 or float32
         C-contiguous, where `x` lies.
     """
     batch, rows, columns = x.shape
@@ -76,7 +78,7 @@ class ComplexOperand:
 
     Attributes
     ----------
-    x : (batch, m, k) or (batch, k, n) array of complex128
+    x : (batch, m, k) or (batch, k, n) array of complex128 or complex64
         A or B; of the host or a GPU.
     left : bool
         Whether it is A.

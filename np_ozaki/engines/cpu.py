@@ -46,6 +46,7 @@ from np_ozaki.engines.residue_system import (
     residue_system,
 )
 from np_ozaki.engines.special_values import set_special_values
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.moduli import Family, product_bound
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import Tiles, choose_tiles, num_tiles
@@ -54,7 +55,6 @@ __all__ = ["CpuEngine"]
 
 Array = NDArray[np.float64]
 
-_LARGEST_EXPONENT = 1023
 _SMALL = 1 << 12
 """Entries of both matrices up to which a product counts as small (one block)."""
 
@@ -156,23 +156,23 @@ class CpuEngine(CpuStages):
 
         Parameters
         ----------
-        a : (batch, m, k) ndarray of float64
+        a : (batch, m, k) ndarray of float64 or float32
             Any strides; batch 1 broadcasts.
-        b : (batch, k, n) ndarray of float64
+        b : (batch, k, n) ndarray of float64 or float32
             Any strides; batch 1 broadcasts.
-        out : (batch, m, n) ndarray of float64
+        out : (batch, m, n) ndarray of float64 or float32
             Any strides; must not overlap an operand.
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices, of which only `workspace_bytes`, `low`
             and `prepared` follow.
         workspace_bytes : int, optional
             Limit for all products that run in this process; None is 1 GiB.
-        certify : "conventional" or int, optional
+        certify : "conventional", "single" or int, optional
             Also tell whether every entry keeps to this bound (see `cpu_certificate`).
         line_shifts : tuple of (batch, lines) ndarray of int64, optional
             What the rows of A and the columns of B were scaled by before.
         low : (batch, m, n) ndarray of float64, optional
-            Takes what the rounding to `out` left.
+            Takes what the rounding to `out` left; for float64 only.
         check : bool, optional
             Hold the integers of every tile to their checksums.
         prepared : tuple of Prepared or None, optional
@@ -297,7 +297,7 @@ class CpuEngine(CpuStages):
         b : (batch, k, n) ndarray of float64
         scheme : Scheme
             Moduli, scaling, shift of the product in question.
-        target : "conventional" or int
+        target : "conventional", "single" or int
             What is to be shown.
 
         Returns
@@ -393,7 +393,7 @@ class CpuEngine(CpuStages):
                 missing[doubtful] = missing_bits(*sides, target)
         bits = job.scheme.limit.bit_length()
         lowest = [int(np.minimum.reduce(x, axis=None)) for x in scaled.exponents]
-        near = lowest[0] + lowest[-1] < bits - _LARGEST_EXPONENT
+        near = lowest[0] + lowest[-1] < bits - format_of(out.dtype).top + 1
         near = near or job.line_shifts is not None
         overflow = near and bool(np.isinf(out).any())
         invalid = False

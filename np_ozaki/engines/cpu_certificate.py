@@ -44,6 +44,7 @@ __all__ = [
     "side",
     "split",
     "threshold",
+    "whole_threshold",
 ]
 
 Array = NDArray[np.float64]
@@ -56,6 +57,8 @@ SECOND_LOOK_BITS = 18
 
 _NORM_BITS = 16
 _DOUBLE_BITS = 53
+_SINGLE_POWER = _DOUBLE_BITS - 24
+"""log2 of u of float32 over u."""
 _TILE = 512
 _K_TILE = 2048
 _MOST_EXPONENTS = 1 << 28
@@ -239,7 +242,7 @@ def split(both: Side, m: int) -> tuple[Side, Side]:
 
 def _cut(x: Array, shift: Exponents) -> Array:
     """Return floor(|x| 2^shift); what underflows on the way is 0 anyway."""
-    result: Array = np.abs(x)
+    result: Array = np.abs(x, dtype=np.float64)
     for factor in power_of_two(shift):
         if factor is not None:
             result *= factor
@@ -291,8 +294,8 @@ def threshold(target: Target, k: int, bits: int) -> tuple[int, int]:
 
     Parameters
     ----------
-    target : "conventional" or int
-        theta is k u, or 2^target.
+    target : "conventional", "single" or int
+        theta is k u, k 2^-24, or 2^target.
     k : int
         Inner dimension.
     bits : int
@@ -301,14 +304,32 @@ def threshold(target: Target, k: int, bits: int) -> tuple[int, int]:
     Returns
     -------
     f, s : int
-        k and 0; where 127 f L' might exceed 2^53, or for another theta, 1 and an
-        exponent.
+        k and 0 (29 for float32); where 127 f L' might exceed 2^53, or for another
+        theta, 1 and an exponent.
     """
-    if target != "conventional":
-        return 1, target + _DOUBLE_BITS
-    if 2 * (k.bit_length() + bits) + 7 > _DOUBLE_BITS:
-        return 1, k.bit_length() - 1
-    return k, 0
+    factor, power = whole_threshold(target, k)
+    if factor > 1 and 2 * (k.bit_length() + bits) + 7 > _DOUBLE_BITS:
+        return 1, power + k.bit_length() - 1
+    return factor, power
+
+
+def whole_threshold(target: Target, k: int) -> tuple[int, int]:
+    """Return (f, s) with ``f * 2**s = theta / u``, for the look at largest terms.
+
+    Parameters
+    ----------
+    target : "conventional", "single" or int
+        As for `threshold`.
+    k : int
+        Inner dimension.
+
+    Returns
+    -------
+    f, s : int
+    """
+    if isinstance(target, str):
+        return k, _SINGLE_POWER if target == "single" else 0
+    return 1, target + _DOUBLE_BITS
 
 
 def _tile_missing(
@@ -403,7 +424,7 @@ def _bits_by_largest(
     e = left.bits - 1 - of_entries(left.shift, rows)
     f = right.bits - 1 - of_entries(right.shift, columns)
     lower = largest - e - f + 2 * (FIRST_LOOK_BITS - 1)
-    factor, power = (k, 0) if target == "conventional" else threshold(target, k, 0)
+    factor, power = whole_threshold(target, k)
     allowed = (127 * factor).bit_length() - 1 + power + lower
     need: Exponents = np.frexp(error)[1] - allowed
     # The exponent of an infinite error, which scaling "legacy" gets to, means nothing.
@@ -437,7 +458,7 @@ def missing_bits(left: Side, right: Side, target: Target = "conventional") -> Ex
     ----------
     left, right : Side
         Of A and of B, equal batches or 1, for the same look.
-    target : "conventional" or int
+    target : "conventional", "single" or int
         What is to be shown.
 
     Returns

@@ -13,9 +13,17 @@ from numpy.typing import NDArray
 
 from np_ozaki.engines.cpu_exponents import Exponents
 from np_ozaki.engines.residue_system import LIMB_BITS
-from np_ozaki.engines.rounding import add_term, two_sum
+from np_ozaki.engines.rounding import add_term, add_to_odd, two_sum
 
-__all__ = ["absorb", "carry", "rest_of", "sign_of", "sum_terms", "unscale"]
+__all__ = [
+    "absorb",
+    "carry",
+    "rest_of",
+    "sign_of",
+    "sum_terms",
+    "unscale",
+    "unscale_to_odd",
+]
 
 Array = NDArray[np.float64]
 
@@ -179,6 +187,27 @@ def unscale(high: Array, low: Array, exponent: Exponents) -> Array:
         moved, rest = add_term(anchor, high, low)
         rounded = np.ldexp((moved + rest) - anchor, exponent)
         scaled[tiny] = np.copysign(rounded, result[tiny])
+    return cast("Array", scaled)
+
+
+def unscale_to_odd(high: Array, low: Array, exponent: Exponents) -> Array:
+    """Return (high + low) 2^exponent as what to round to float32.
+
+    Parameters
+    ----------
+    high, low : ndarray of float64
+        A pair as in `rounding`, below 2^342.
+    exponent : ndarray of int64
+        Of their shape.
+
+    Returns
+    -------
+    ndarray of float64
+        Rounded to odd at 53 bits: to round that to float32's 24, or fewer where the
+        result is subnormal, rounds once.  What is subnormal here, or infinite, is zero
+        in float32, or infinite, whatever its last bits are.
+    """
+    scaled = np.ldexp(add_to_odd(high, low), exponent.astype(np.int32))
     return cast("Array", scaled)
 
 

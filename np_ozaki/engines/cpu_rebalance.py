@@ -104,6 +104,8 @@ def rebalance(a: Array, b: Array, family: Family = "real") -> Balanced:
     columns, fits_b = _line_shifts(right, -d)
     spread = d.max(axis=1, initial=0) - d.min(axis=1, initial=0)
     spread = np.where(fits_a & fits_b, spread, 0)
+    # Entries may leave the range of float32, in which they came.
+    a, b = (np.asarray(x, dtype=np.float64) for x in (a, b))
     return Balanced(
         np.ldexp(a, d[:, np.newaxis, :] + rows[:, :, np.newaxis]),
         np.ldexp(b, columns[:, np.newaxis, :] - d[:, :, np.newaxis]),

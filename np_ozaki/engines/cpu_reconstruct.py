@@ -1,4 +1,4 @@
-"""Stage 4: from residue products to float64, with one rounding."""
+"""Stage 4: from residue products to float64 or float32, with one rounding."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from np_ozaki.engines.cpu_limbs import (
     sign_of,
     sum_terms,
     unscale,
+    unscale_to_odd,
 )
 from np_ozaki.engines.cpu_residues import reduce_balanced
 from np_ozaki.engines.parallel import (
@@ -28,6 +29,8 @@ from np_ozaki.engines.residue_system import (
     ResidueSystem,
     balanced_limbs,
 )
+from np_ozaki.engines.rounding import add_to_odd
+from np_ozaki.numerics.formats import SINGLE, format_of
 from np_ozaki.numerics.moduli import modulus_product, product_bound
 
 __all__ = ["reconstruct"]
@@ -97,7 +100,7 @@ def reconstruct(
         Exponents of B's columns.
     system : ResidueSystem
         As for the operands.
-    out : (batch, m, n) ndarray of float64
+    out : (batch, m, n) ndarray of float64 or float32
         Result, any strides.
     threads : int
         Threads for the pass over the entries.
@@ -110,6 +113,8 @@ def reconstruct(
     # Factors that neither over- nor underflow on the way serve ordinary data.
     plain = _within(mu) and _within(nu)
     factors = (np.ldexp(1.0, -rows), np.ldexp(1.0, -columns)) if plain else None
+    single = format_of(out.dtype) is SINGLE
+    unscaled = unscale_to_odd if single else unscale
 
     def work(share: Sequence[Block]) -> None:
         buffer = np.empty((len(system.moduli), min(BLOCK_ELEMENTS, out.size)))
@@ -126,7 +131,13 @@ def reconstruct(
             if factors is None:
                 exponent = -(rows[of_rows] + columns[of_columns])
                 exponent = np.broadcast_to(exponent, high.shape)
-                out[block] = unscale(high, rest, exponent)
+                out[block] = unscaled(high, rest, exponent)
+            elif single:
+                # Assigned, not multiplied into place: that would be in float32.
+                result = add_to_odd(high, rest)
+                result *= factors[0][of_rows]
+                result *= factors[1][of_columns]
+                out[block] = result
             else:
                 result = high + rest
                 result *= factors[0][of_rows]

@@ -17,12 +17,20 @@ from np_ozaki import hooks
 from np_ozaki.engines import workspace
 from np_ozaki.engines.base import Cut, Outcome
 from np_ozaki.engines.cpu_exponents import Exponents, power_of_two
-from np_ozaki.engines.cpu_limbs import absorb, carry, rest_of, sum_terms, unscale
+from np_ozaki.engines.cpu_limbs import (
+    absorb,
+    carry,
+    rest_of,
+    sum_terms,
+    unscale,
+    unscale_to_odd,
+)
 from np_ozaki.engines.cpu_operand import finite_lines, keeper_of
 from np_ozaki.engines.parallel import Block, blocks, of_batch, ranges, run_blocks
 from np_ozaki.engines.prepared import NO_KEEPER, Keeper, Pair
 from np_ozaki.engines.residue_system import LIMB_BITS
 from np_ozaki.engines.special_values import set_special_values
+from np_ozaki.numerics.formats import SINGLE, format_of
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import Tiles, choose_tiles, num_tiles
 
@@ -242,7 +250,7 @@ def multiply_by_slices(
         Any strides; batch 1 broadcasts; k and the result are not empty.
     b : (batch, k, n) ndarray of float64
         Any strides; batch 1 broadcasts.
-    out : (batch, m, n) ndarray of float64
+    out : (batch, m, n) ndarray of float64 or float32
         Any strides; must not overlap an operand.
     slicing : Slicing
         S, b, pairs, accumulate.
@@ -385,7 +393,7 @@ def recombine(
         mu and nu; batch 1 broadcasts.
     slicing : Slicing
         Of the product.
-    out : (batch, m, n) ndarray of float64
+    out : (batch, m, n) ndarray of float64 or float32
         Any strides.
     threads : int
         For the pass over the entries.
@@ -395,6 +403,7 @@ def recombine(
     b = slicing.bits_per_slice
     weights = [b * diagonal.weight for diagonal in slicing.diagonals]
     count = -(-(weights[-1] + 2 * b + _MOST_BITS) // LIMB_BITS) + 2
+    unscaled = unscale_to_odd if format_of(out.dtype) is SINGLE else unscale
 
     def work(share: Sequence[Block]) -> None:
         for block in share:
@@ -405,7 +414,7 @@ def recombine(
                 total = np.zeros(parts.shape[1:])
                 for part, w in zip(parts, weights, strict=True):
                     total += part * 2.0**w
-                out[block] = unscale(total, np.zeros_like(total), -exponents)
+                out[block] = unscaled(total, np.zeros_like(total), -exponents)
                 continue
             limbs = [np.zeros(parts.shape[1:]) for _ in range(count)]
             for part, w in zip(parts, weights, strict=True):
@@ -413,7 +422,7 @@ def recombine(
                 absorb(limbs[first : first + 3], part * 2.0**bits)
             carry(limbs)
             kept = [] if low is None else [limb.copy() for limb in limbs]
-            out[block] = unscale(*sum_terms(limbs, None, 0), -exponents)
+            out[block] = unscaled(*sum_terms(limbs, None, 0), -exponents)
             if low is not None:
                 low[block] = rest_of(kept, None, 0, out[block], exponents)
 

@@ -67,7 +67,7 @@ def first_look(
         Of both.
     scheme : Scheme
         Of the product.
-    target : "conventional" or int
+    target : "conventional", "single" or int
         What is to be shown.
     shape : tuple of int
         batch, m, n.
@@ -119,7 +119,7 @@ def second_look(
         On the same side; likewise.
     scheme : Scheme
         Of the product.
-    target : "conventional" or int
+    target : "conventional", "single" or int
         What is to be shown.
     budget : int
         Bytes of workspace; at least some 11 MB are taken, and the operands from the
@@ -144,7 +144,7 @@ def second_look(
     m, n, k = left.x.shape[1], right.x.shape[1], left.x.shape[2]
     factor, power = cpu_certificate.threshold(target, k, _BITS)
     # By the largest term alone k is not cut to a power of two.
-    of_term = (k, 0) if target == "conventional" else (factor, power)
+    of_term = cpu_certificate.whole_threshold(target, k)
     allowed = (127 * of_term[0]).bit_length() - 1 + of_term[1]
     tile, deep = next((s for s in _SIZES if _bytes(*s) <= budget), _SIZES[-1])
     for j in ranges(n, tile):
@@ -236,7 +236,7 @@ def look_on_host(stages: Stages, a: Any, b: Any, scheme: Scheme, target: Target)
         As for `second_look`.
     scheme : Scheme
         Of the product.
-    target : "conventional" or int
+    target : "conventional", "single" or int
         What is to be shown.
 
     Returns

@@ -46,7 +46,7 @@ class Job:
         As for `Engine.matmul`.
     scheme : Scheme
         Moduli, scaling, shift.
-    target : "conventional", int or None
+    target : "conventional", "single", int or None
         What a certificate shall show.
     check : bool
         Whether C' is held to checksums.

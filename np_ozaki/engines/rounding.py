@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["add_term", "two_sum"]
+__all__ = ["add_term", "add_to_odd", "two_sum"]
 
 Array = NDArray[np.float64]
 
@@ -50,8 +50,19 @@ def _fast_two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return s, error
 
 
-def _add_to_odd(a: Array, b: Array) -> Array:
-    """Return a + b rounded to odd: exact, or the neighbour with an odd last bit."""
+def add_to_odd(a: Array, b: Array) -> Array:
+    """Return a + b rounded to odd: exact, or the neighbour with an odd last bit.
+
+    Parameters
+    ----------
+    a, b : ndarray of float64
+        Finite terms of equal shape, or a pair as described above.
+
+    Returns
+    -------
+    ndarray of float64
+        A new array.  To round it to fewer bits, two at least, rounds the sum once.
+    """
     s, error = two_sum(a, b)
     bits = s.view(np.int64)
     inexact = error != 0
@@ -80,4 +91,4 @@ def add_term(term: Array, high: Array, low: Array) -> tuple[Array, Array]:
     """
     high, low = _fast_two_sum(high, low)
     total, error = two_sum(term, high)
-    return total, _add_to_odd(error, low)
+    return total, add_to_odd(error, low)

@@ -8,7 +8,8 @@ analysis holds on every machine and no routed product is ever called.
 
 Notation: mu and nu are the exponents of a product, ``A' = round(A * 2**mu)`` its
 integers, ``dA = A - A' * 2**-mu`` what rounding removed, h = 1/2 for rounding to
-nearest and 1 for truncation, u = 2**-53.  C is the product before any BLAS alpha or
+nearest and 1 for truncation, u = 2**-53; of products that are rounded to float32 (`to`)
+2**-24, and 2**-149 for 2**-1074.  C is the product before any BLAS alpha or
 beta, computed without CRT wrap (scaling "legacy" does not guarantee that).
 """
 
@@ -21,11 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from np_ozaki.errors import OptionError, ShapeError, refusal
+from np_ozaki.numerics.formats import DOUBLE, Format
 
 __all__ = [
     "conventional_bound",
     "error_bound",
     "exponent_bound",
+    "half_unit",
     "magnitude_bound",
     "product_bound",
     "residual_bound",
@@ -186,7 +189,12 @@ def residual_bound(
         return _residual_bound(_checked(a, b, mu, nu), truncated)
 
 
-def rounding_bound(c: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike) -> _Float:
+def rounding_bound(
+    c: npt.ArrayLike,
+    mu: npt.ArrayLike,
+    nu: npt.ArrayLike,
+    to: Format = DOUBLE,
+) -> _Float:
     """Bound the error of the one rounding of ``V = C' * 2**-(mu + nu)`` to C.
 
     Parameters
@@ -197,6 +205,8 @@ def rounding_bound(c: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike) -> _F
         Exponents of the rows of A, or any others with which C' is an integer.
     nu : array_like of int, shape (n,)
         Exponents of the columns of B, likewise.
+    to : Format, optional
+        Of C.
 
     Returns
     -------
@@ -212,10 +222,10 @@ def rounding_bound(c: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike) -> _F
     -----
     Proof.  Rounding to nearest errs by half a unit in the last place of C: at most
     u * abs(C) if C is normal, 2**-1075 if it is subnormal or zero.  The double after
-    fl(u * abs(C)) exceeds both.  If mu + nu <= 1074 and abs(C) * 2**(mu + nu) < 2**53,
-    then ``abs(C') < 2**53`` (a larger C' would have been rounded to at least 2**53
-    units), and such an integer multiple of a power of two not below 2**-1074 is a
-    double.
+    fl(u * abs(C)) exceeds both; for float32, whose 2**-150 is a double, it exceeds the
+    larger one of both.  If mu + nu <= 1074 and abs(C) * 2**(mu + nu) < 2**53, then
+    ``abs(C') < 2**53`` (a larger C' would have been rounded to at least 2**53 units),
+    and such an integer multiple of a power of two not below 2**-1074 is a double.
     """
     c = np.asarray(c, dtype=np.float64)
     mu, nu = np.asarray(mu, dtype=np.intc), np.asarray(nu, dtype=np.intc)
@@ -224,9 +234,30 @@ def rounding_bound(c: npt.ArrayLike, mu: npt.ArrayLike, nu: npt.ArrayLike) -> _F
     with np.errstate(all="ignore"):
         shift = np.add.outer(mu, nu)
         size = np.abs(c)
-        exact = (shift <= 1074) & (np.ldexp(size, shift) < 2.0**53)
-        bound = np.nextafter(size * 2.0**-53, np.inf)
-        return np.where(exact, 0.0, bound)
+        exact = (shift <= -to.lowest) & (np.ldexp(size, shift) < 2.0**to.bits)
+        return np.where(exact, 0.0, half_unit(size, to))
+
+
+def half_unit(size: _Float, to: Format) -> _Float:
+    """Return a bound of the error of a rounding to nearest, by its result.
+
+    Parameters
+    ----------
+    size : ndarray of float64
+        Magnitudes of results, or bounds of what is rounded; not NaN.
+    to : Format
+        Of results.
+
+    Returns
+    -------
+    ndarray of float64
+        Half a unit in the last place at least, infinite where `size` is, or would be
+        in that format.
+    """
+    if to is DOUBLE:
+        return np.asarray(np.nextafter(size * to.unit, np.inf))
+    bound = np.nextafter(np.maximum(size * to.unit, to.tiny / 2.0), np.inf)
+    return np.where(size < to.overflow, bound, np.inf)
 
 
 def error_bound(
@@ -236,6 +267,7 @@ def error_bound(
     mu: npt.ArrayLike,
     nu: npt.ArrayLike,
     truncated: bool = False,
+    to: Format = DOUBLE,
 ) -> _Float:
     """Bound the whole error of a computed product, entry by entry.
 
@@ -253,6 +285,8 @@ def error_bound(
         Exponents of the columns of B.
     truncated : bool, optional
         Integers were rounded toward zero instead of to nearest.
+    to : Format, optional
+        What the product is rounded to.
 
     Returns
     -------
@@ -278,7 +312,7 @@ def error_bound(
     product = _checked(a, b, mu, nu)
     with np.errstate(all="ignore"):
         # All rows of A' * 2**-mu are multiples of this power of two, and so on.
-        rounding = rounding_bound(c, *_units(product, c))
+        rounding = rounding_bound(c, *_units(product, c, to), to)
         return (_integer_bound(product, truncated) + rounding) * _OUTWARD
 
 
@@ -288,6 +322,7 @@ def product_bound(
     mu: npt.ArrayLike,
     nu: npt.ArrayLike,
     truncated: bool = False,
+    to: Format = DOUBLE,
 ) -> _Float:
     """Bound the whole error of a product that is not known yet, entry by entry.
 
@@ -303,6 +338,8 @@ def product_bound(
         Exponents of the columns of B.
     truncated : bool, optional
         Integers were rounded toward zero instead of to nearest.
+    to : Format, optional
+        What the product is rounded to.
 
     Returns
     -------
@@ -327,7 +364,7 @@ def product_bound(
         bound = _integer_bound(product, truncated)
         size = _magnitude_bound(product.rows, product.columns)
         size += bound
-        bound += np.nextafter(size * (2.0**-53 * _OUTWARD), np.inf)
+        bound += half_unit(size * _OUTWARD, to)
         bound *= _OUTWARD
         return bound
 
@@ -338,7 +375,7 @@ def _integer_bound(product: _Product, truncated: bool) -> _Float:
     return np.minimum(bound, _residual_bound(product, truncated), out=bound)
 
 
-def _units(product: _Product, c: npt.ArrayLike) -> tuple[_Int, _Int]:
+def _units(product: _Product, c: npt.ArrayLike, to: Format) -> tuple[_Int, _Int]:
     """Return exponents for `rounding_bound`, of all bits only where they matter."""
 
     def of(count: int | None) -> tuple[_Int, _Int]:
@@ -348,7 +385,7 @@ def _units(product: _Product, c: npt.ArrayLike) -> tuple[_Int, _Int]:
 
     # A few entries bound a unit from below: with that, are integers far above 2**53?
     few = of(_SAMPLE)
-    if np.all(rounding_bound(c, *few) > 0.0):
+    if np.all(rounding_bound(c, *few, to) > 0.0):
         return few
     return of(None)
 

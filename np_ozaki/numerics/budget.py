@@ -48,6 +48,7 @@ __all__ = [
     "effective_bits",
     "least_exponent",
     "lent_bits",
+    "long_bits",
     "moduli_for_bits",
     "moduli_for_target",
     "relative_error_bound",
@@ -428,6 +429,35 @@ def lent_bits(
         if b_bits < min(a_bits, LONG) and least + most_b >= wanted:
             return fewer, -most_b, False
     return None
+
+
+def long_bits(num_moduli: int, k: int, family: Family = "real") -> int:
+    """Return the bits from which on entries of both operands leave nothing to gain.
+
+    Parameters
+    ----------
+    num_moduli : int
+        N that the product would take otherwise.
+    k : int
+        Inner dimension; twice that of a complex product.
+    family : {"real", "complex"}, optional
+        Whose moduli.
+
+    Returns
+    -------
+    int
+        At most `LONG`; where both `a_bits` and `b_bits` have as many, `lent_bits` is
+        None.
+
+    Notes
+    -----
+    With l = least_exponent(N - 1) both operands are exact, at best, if ``a_bits +
+    b_bits <= 2 l + 2``, and one lends enough if its bits are at most ``2 l + 1 -
+    least_exponent(N) <= l + 1``.  Fewer moduli have a smaller l.
+    """
+    if num_moduli == MIN_MODULI:
+        return 1
+    return min(LONG, max(1, least_exponent(num_moduli - 1, k, family) + 2))
 
 
 def _norm_excess(limit: int, k: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from np_ozaki.numerics.formats import DOUBLE, Format
 from np_ozaki.numerics.moduli import (
     balanced_residue,
     check_num_moduli,
@@ -165,7 +166,11 @@ def _sum(left: _Planes, right: _Planes, sign: int) -> _Planes:
 
 
 def complex_matmul(
-    a: ComplexMatrix, b: ComplexMatrix, num_moduli: int, scaling: str = "norm"
+    a: ComplexMatrix,
+    b: ComplexMatrix,
+    num_moduli: int,
+    scaling: str = "norm",
+    to: Format = DOUBLE,
 ) -> list[list[complex]]:
     """Return the product of two complex matrices exactly as the contract defines it.
 
@@ -179,6 +184,8 @@ def complex_matmul(
         N, 2 to 49; from 23 on with the moduli of real products.
     scaling : {"norm", "accurate", "legacy"}, optional
         See `complex_exponents`.
+    to : Format, optional
+        What parts of entries are rounded to.
 
     Returns
     -------
@@ -211,8 +218,8 @@ def complex_matmul(
     b_re, b_im = (planes(part, nu) for part in b_finite)
     c_re = _sum(_product(a_re, b_re), _product(a_im, b_im), -1)
     c_im = _sum(_product(a_re, b_im), _product(a_im, b_re), 1)
-    re = reconstruct(c_re, mu, nu, "complex")
-    im = reconstruct(c_im, mu, nu, "complex")
+    re = reconstruct(c_re, mu, nu, "complex", to)
+    im = reconstruct(c_im, mu, nu, "complex", to)
     rows_re, rows_im = a_parts
     negated = [[-x for x in row] for row in rows_im]
     columns = _joined(b_parts)

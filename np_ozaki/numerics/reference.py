@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Protocol, TypeAlias
 
 from np_ozaki.errors import OptionError, ShapeError, refusal
+from np_ozaki.numerics.formats import DOUBLE, Format
 from np_ozaki.numerics.moduli import (
     Family,
     balanced_residue,
@@ -41,6 +42,7 @@ __all__ = [
     "reconstruct",
     "residue_gemm",
     "residues",
+    "round_to",
     "round_to_double",
     "row_vectors",
     "scaling_exponents",
@@ -487,6 +489,7 @@ def reconstruct(
     mu: Sequence[int],
     nu: Sequence[int],
     family: Family = "real",
+    to: Format = DOUBLE,
 ) -> list[list[float]]:
     """Return C from the residues of ``C'``, with one rounding.
 
@@ -501,11 +504,13 @@ def reconstruct(
         Exponents of the columns of B.
     family : {"real", "complex"}, optional
         Whose moduli.
+    to : Format, optional
+        What entries are rounded to.
 
     Returns
     -------
     list of list of float
-        ``C' * 2**-(mu_i + nu_j)`` as `round_to_double` gives it, with ``C'`` the
+        ``C' * 2**-(mu_i + nu_j)`` as `round_to` gives it, with ``C'`` the
         balanced residue modulo P in ``-(P // 2) .. (P - 1) // 2``.
 
     Raises
@@ -522,7 +527,7 @@ def reconstruct(
         for j, column_exponent in enumerate(nu):
             parts = [plane[i][j] for plane in c_residues]
             value = balanced_residue(dot(weights, parts), product)
-            row.append(round_to_double(value, -(row_exponent + column_exponent)))
+            row.append(round_to(value, -(row_exponent + column_exponent), to))
         result.append(row)
     return result
 
@@ -540,29 +545,54 @@ def round_to_double(numerator: int, exponent: int) -> float:
     Returns
     -------
     float
-        Rounded once, whatever the range: subnormal results are rounded at 2**-1074
-        directly, results from 2**1024 - 2**970 on are infinite.  Zero is +0; a
-        nonzero value that rounds to zero keeps its sign.
+        As `round_to` gives it.
+    """
+    return round_to(numerator, exponent, DOUBLE)
+
+
+def round_to(numerator: int, exponent: int, to: Format) -> float:
+    """Return the number of a format nearest to ``numerator * 2**exponent``.
+
+    Parameters
+    ----------
+    numerator : int
+        Any integer.
+    exponent : int
+        Any integer, of either sign.
+    to : Format
+        Of the result.
+
+    Returns
+    -------
+    float
+        Rounded once, ties to even, whatever the range: subnormal results are rounded
+        at 2**-1074 (of float32 at 2**-149) directly, results from 2**1024 - 2**970 on
+        (2**128 - 2**103) are infinite.  Zero is +0; a nonzero value that rounds to
+        zero keeps its sign.
     """
     if numerator == 0:
         return 0.0
     sign = 1.0 if numerator > 0 else -1.0
     size = abs(numerator)
     top = size.bit_length() - 1 + exponent
-    if top >= 1024:
+    if top >= to.top:
         return math.copysign(math.inf, sign)
-    # Values below 2**-1075 round to zero; 2**-1075 itself is a tie and does, too.
-    if top < -1075:
+    # Values below half of the smallest number round to zero; the half is a tie, too.
+    if top < to.lowest - 1:
         return math.copysign(0.0, sign)
-    last_place = max(top - 52, -1074)
+    last_place = max(top - to.bits + 1, to.lowest)
     mantissa = _round_half_even(size, exponent - last_place)
-    if mantissa == 1 << 53 and last_place == 971:
+    if mantissa == 1 << to.bits and last_place == to.top - to.bits:
         return math.copysign(math.inf, sign)
     return math.copysign(math.ldexp(mantissa, last_place), sign)
 
 
 def matmul(
-    a: Matrix, b: Matrix, num_moduli: int, scaling: str = "norm"
+    a: Matrix,
+    b: Matrix,
+    num_moduli: int,
+    scaling: str = "norm",
+    to: Format = DOUBLE,
 ) -> list[list[float]]:
     """Return the product of two matrices exactly as the contract defines it.
 
@@ -576,6 +606,8 @@ def matmul(
         N, 2 to 49.
     scaling : {"norm", "accurate", "legacy"}, optional
         See `scaling_exponents`.
+    to : Format, optional
+        What entries are rounded to.
 
     Returns
     -------
@@ -594,7 +626,8 @@ def matmul(
     An entry whose row or column holds a NaN or an infinity is what IEEE products
     give in any order of summation: NaN if a factor is NaN, an infinity meets a zero
     or products of both signs are infinite, else that infinity.  Products of finite
-    factors count as finite, however large.  A NaN result is 0x7ff8000000000000.
+    factors count as finite, however large.  A NaN result is 0x7ff8000000000000, of
+    float32 0x7fc00000.
     """
     check_num_moduli(num_moduli)
     check_scaling(scaling)
@@ -604,7 +637,7 @@ def matmul(
     truncate = scaling == "legacy"
     a_residues = residues(integers(a_finite, mu, truncate=truncate), num_moduli)
     b_residues = residues(integers(b_finite, nu, truncate=truncate), num_moduli)
-    c = reconstruct(residue_gemm(a_residues, b_residues), mu, nu)
+    c = reconstruct(residue_gemm(a_residues, b_residues), mu, nu, to=to)
     insert_special_values(c, a_rows, b_columns)
     return c
 
@@ -650,7 +683,7 @@ def _exact_integers(a_rows: Vectors, b_columns: Vectors) -> tuple[IntegerVectors
     return c, a_exponent + b_exponent
 
 
-def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
+def exact_product(a: Matrix, b: Matrix, to: Format = DOUBLE) -> list[list[float]]:
     """Return the correctly rounded product of two matrices.
 
     Parameters
@@ -659,11 +692,13 @@ def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
         Left operand.
     b : matrix of float, shape (k, n)
         Right operand.
+    to : Format, optional
+        What entries are rounded to.
 
     Returns
     -------
     list of list of float
-        (m, n); every entry is the double nearest to the exact sum.  Special values
+        (m, n); every entry is the number nearest to the exact sum.  Special values
         as in `matmul`; an exact zero is +0.
 
     Raises
@@ -673,7 +708,7 @@ def exact_product(a: Matrix, b: Matrix) -> list[list[float]]:
     """
     a_rows, b_columns = operands(a, b)
     c, e = _exact_integers(finite(a_rows), finite(b_columns))
-    return _rounded(c, e, a_rows, b_columns)
+    return _rounded(c, e, a_rows, b_columns, to)
 
 
 def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float]]]:
@@ -704,10 +739,14 @@ def exact_pair(a: Matrix, b: Matrix) -> tuple[list[list[float]], list[list[float
 
 
 def _rounded(
-    c: IntegerVectors, exponent: int, a_rows: Vectors, b_columns: Vectors
+    c: IntegerVectors,
+    exponent: int,
+    a_rows: Vectors,
+    b_columns: Vectors,
+    to: Format = DOUBLE,
 ) -> list[list[float]]:
-    """Return ``c * 2**exponent`` as doubles, with the special values of A B."""
-    result = [[round_to_double(value, exponent) for value in row] for row in c]
+    """Return ``c * 2**exponent`` rounded, with the special values of A B."""
+    result = [[round_to(value, exponent, to) for value in row] for row in c]
     insert_special_values(result, a_rows, b_columns)
     return result
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from np_ozaki.errors import ShapeError, refusal
 from np_ozaki.numerics import bounds
+from np_ozaki.numerics.formats import DOUBLE, SINGLE, Format
 from np_ozaki.numerics.slicing import Slicing, chosen_pairs
 
 __all__ = ["error_bound", "pair_weights", "pairs_bound", "product_bound"]
@@ -27,6 +28,9 @@ _UNIT = 2.0**-53
 _OUTWARD = 1.0 + 2.0**-40
 _SMALLEST_NORMAL = 2.0**-1022
 _TINY = 2.0**-1074
+_TO_SINGLE = 1.0 + 2.0**-28
+"""Of a bound that counts a rounding to float32: room for the one of the last addition,
+which errs by 2**-53 of the same."""
 
 
 class _Norms(NamedTuple):
@@ -162,6 +166,7 @@ def error_bound(
     mu: npt.ArrayLike,
     nu: npt.ArrayLike,
     slicing: Slicing,
+    to: Format = DOUBLE,
 ) -> _Float:
     """Bound the whole error of a product by slices, entry by entry.
 
@@ -179,6 +184,8 @@ def error_bound(
         Exponents of the columns of B.
     slicing : Slicing
         S, b, pairs, accumulate.
+    to : Format, optional
+        What the product is rounded to.
 
     Returns
     -------
@@ -202,12 +209,15 @@ def error_bound(
     float64 rounds.  With ``accumulate="float64"`` the last addition is that rounding,
     of relative size u, and a subnormal result is rounded once more.  Below 2**-1023
     both together stay below the 2**-1074 that are allowed for; up to 2**-1022 they do
-    not, and one more is added; from there on the second one is exact.
+    not, and one more is added; from there on the second one is exact.  To float32 the
+    second one is the rounding that is counted, unless both are exact.
     """
-    bound = bounds.error_bound(a, b, c, mu, nu)
+    bound = bounds.error_bound(a, b, c, mu, nu, to=to)
     with np.errstate(all="ignore"):
         bound += pairs_bound(a, b, mu, nu, slicing)
-        if slicing.accumulate == "float64":
+        if slicing.accumulate == "float64" and to is SINGLE:
+            bound *= _TO_SINGLE
+        elif slicing.accumulate == "float64":
             size = np.abs(np.asarray(c, dtype=np.float64))
             twice = (size > _SMALLEST_NORMAL / 2.0) & (size <= _SMALLEST_NORMAL)
             bound += np.where(twice, _TINY, 0.0)
@@ -220,6 +230,7 @@ def product_bound(
     mu: npt.ArrayLike,
     nu: npt.ArrayLike,
     slicing: Slicing,
+    to: Format = DOUBLE,
 ) -> _Float:
     """Bound the whole error of a product by slices that is not known yet.
 
@@ -235,6 +246,8 @@ def product_bound(
         Exponents of the columns of B.
     slicing : Slicing
         S, b, pairs, accumulate.
+    to : Format, optional
+        What the product is rounded to.
 
     Returns
     -------
@@ -254,10 +267,12 @@ def product_bound(
     A' B', to which u times `pairs_bound` is added for V, and for the rounding of a
     subnormal result, which counts twice with ``accumulate="float64"``.
     """
-    bound = bounds.product_bound(a, b, mu, nu)
+    bound = bounds.product_bound(a, b, mu, nu, to=to)
     with np.errstate(all="ignore"):
         bound += pairs_bound(a, b, mu, nu, slicing)
-        if slicing.accumulate == "float64":
+        if slicing.accumulate == "float64" and to is SINGLE:
+            bound *= _TO_SINGLE
+        elif slicing.accumulate == "float64":
             bound += _TINY
         return np.asarray(bound * _OUTWARD)
 

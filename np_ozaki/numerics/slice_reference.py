@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from np_ozaki.numerics.formats import DOUBLE, Format
 from np_ozaki.numerics.reference import (
     IntegerVectors,
     Matrix,
@@ -18,6 +19,7 @@ from np_ozaki.numerics.reference import (
     integers,
     mantissa,
     operands,
+    round_to,
     round_to_double,
 )
 from np_ozaki.numerics.slicing import Diagonal, Slicing
@@ -130,6 +132,7 @@ def recombine(
     slicing: Slicing,
     mu: Sequence[int],
     nu: Sequence[int],
+    to: Format = DOUBLE,
 ) -> list[list[float]]:
     """Return C from the sums of all weights.
 
@@ -141,6 +144,8 @@ def recombine(
         With `accumulate`.
     mu, nu : sequence of int
         Exponents of the rows of A and of the columns of B.
+    to : Format, optional
+        What entries are rounded to.
 
     Returns
     -------
@@ -155,26 +160,30 @@ def recombine(
         for j, column_exponent in enumerate(nu):
             parts = [table[i][j] for table in sums]
             exponent = -(row_exponent + column_exponent)
-            row.append(_recombined(parts, slicing, exponent))
+            row.append(_recombined(parts, slicing, exponent, to))
         result.append(row)
     return result
 
 
-def _recombined(parts: Sequence[int], slicing: Slicing, exponent: int) -> float:
+def _recombined(
+    parts: Sequence[int], slicing: Slicing, exponent: int, to: Format
+) -> float:
     b = slicing.bits_per_slice
     weights = [b * diagonal.weight for diagonal in slicing.diagonals]
     if slicing.accumulate == "exact":
         shifted = (x << w for x, w in zip(parts, weights, strict=True))
-        return round_to_double(sum(shifted), exponent)
+        return round_to(sum(shifted), exponent, to)
     total = 0.0
     for x, w in zip(parts, weights, strict=True):
         total += round_to_double(x, w)
-    # Exact, but for a result that overflows or is subnormal.
+    # To float64 exact, but for a result that overflows or is subnormal.
     f, e = mantissa(total)
-    return round_to_double(f, e + exponent)
+    return round_to(f, e + exponent, to)
 
 
-def matmul_by_slices(a: Matrix, b: Matrix, slicing: Slicing) -> list[list[float]]:
+def matmul_by_slices(
+    a: Matrix, b: Matrix, slicing: Slicing, to: Format = DOUBLE
+) -> list[list[float]]:
     """Return the product of two matrices exactly as scheme "slices" defines it.
 
     Parameters
@@ -185,6 +194,8 @@ def matmul_by_slices(a: Matrix, b: Matrix, slicing: Slicing) -> list[list[float]
         Right operand.
     slicing : Slicing
         S, b, pairs, accumulate.
+    to : Format, optional
+        What entries are rounded to.
 
     Returns
     -------
@@ -207,6 +218,6 @@ def matmul_by_slices(a: Matrix, b: Matrix, slicing: Slicing) -> list[list[float]
         slices(integers(b_finite, nu), slicing),
         slicing.diagonals,
     )
-    c = recombine(sums, slicing, mu, nu)
+    c = recombine(sums, slicing, mu, nu, to)
     insert_special_values(c, a_rows, b_columns)
     return c

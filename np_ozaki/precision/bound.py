@@ -12,17 +12,17 @@ from np_ozaki.config import Options
 from np_ozaki.engines.base import Engine, Scheme
 from np_ozaki.engines.cpu_slices import slice_exponents
 from np_ozaki.numerics import bounds, slice_bounds
+from np_ozaki.numerics.formats import DOUBLE, Format, format_of
 from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.multiply import Way
+from np_ozaki.precision.schemes import check_keeps_tolerance
 
 __all__ = ["bound_of_ways", "promised_bound"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_UNIT = 2.0**-53
-_TINY = 2.0**-1074
 _OUTWARD = 1.0 + 2.0**-48
 """Above the relative error of the few operations that follow a bound."""
 
@@ -43,10 +43,10 @@ def promised_bound(
     ----------
     engine : Engine
         Who tells scaling exponents, of operands on the host.
-    a : (batch, m, k) ndarray of float64
-    b : (batch, k, n) ndarray of float64
+    a : (batch, m, k) ndarray of float64 or float32
+    b : (batch, k, n) ndarray of the same dtype, that of the product
         Batch 1 broadcasts.
-    c : (batch, m, n) ndarray of float64, or None
+    c : (batch, m, n) ndarray, or None
         The product, if it is known, of a double-double the lower half: it tells more
         of the last rounding.
     options : Options
@@ -61,8 +61,13 @@ def promised_bound(
     (batch, m, n) ndarray of float64
         NaN where a row or a column is not finite, infinite where an entry or its
         bound overflows.
+
+    Raises
+    ------
+    OptionError
+        A tolerance is below what float32 can keep.
     """
-    batch = a.shape[0]
+    batch, to = a.shape[0], DOUBLE if double else format_of(a.dtype)
     result = np.zeros((batch, a.shape[1], b.shape[2]))
     moduli = options.precision
     for i in range(batch if result.size and a.shape[2] else 0):
@@ -70,12 +75,13 @@ def promised_bound(
         z = None if c is None else _matrix(c, i)
         with np.errstate(all="ignore"):
             if options.scheme == "slices":
-                bound = _of_slices(x, y, z, options.slicing, double)
+                bound = _of_slices(x, y, z, options.slicing, to, double)
             elif options.engine != "native" and isinstance(moduli, Integral):
                 scheme = Scheme(int(moduli), options.scaling, family=family)
-                bound = _of_moduli(engine, x, y, z, scheme, double)
+                bound = _of_moduli(engine, x, y, z, scheme, to, double)
             else:
-                bound = _of_promise(x, y, z, options, double)
+                check_keeps_tolerance(options, to)
+                bound = _of_promise(x, y, z, options, to, double)
         result[i] = np.where(odd, np.nan, bound)
     return result
 
@@ -93,11 +99,11 @@ def bound_of_ways(
     ----------
     engine : Engine
         Who tells scaling exponents, of operands on the host.
-    a : (batch, m, k) ndarray of float64
+    a : (batch, m, k) ndarray of float64 or float32
         Batch 1 broadcasts.
-    b : (batch, k, n) ndarray of float64
+    b : (batch, k, n) ndarray of the same dtype
         Batch 1 broadcasts.
-    c : (batch, m, n) ndarray of float64
+    c : (batch, m, n) ndarray of the product's dtype
         The product, or its lower half if it is a double-double: what was rounded last.
     ways : sequence of Way
         One a matrix.
@@ -107,27 +113,27 @@ def bound_of_ways(
     (batch, m, n) ndarray of float64
         As `promised_bound`.
     """
-    result = np.zeros(c.shape)
+    result, to = np.zeros(c.shape), format_of(c.dtype)
     for i, way in enumerate(ways if result.size and a.shape[2] else ()):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
         with np.errstate(all="ignore"):
             if way.elsewhere == "native":
-                bound = _of_native(x, y)
+                bound = _of_native(x, y, to)
             elif way.elsewhere == "exact":
-                bound = _of_rounding(c[i])
+                bound = _of_rounding(_matrix(c, i), to)
             elif way.slicing is not None:
-                bound = _of_slices(x, y, c[i], way.slicing)
+                bound = _of_slices(x, y, _matrix(c, i), way.slicing, to)
             elif way.balanced:
-                bound = _of_balanced(engine, x, y, c[i], way)
+                bound = _of_balanced(engine, x, y, _matrix(c, i), way, to)
             else:
-                bound = _of_moduli(engine, x, y, c[i], way.scheme)
+                bound = _of_moduli(engine, x, y, _matrix(c, i), way.scheme, to)
         result[i] = np.where(odd, np.nan, bound)
     return result
 
 
 def _matrix(x: Array, i: int) -> Array:
-    matrix: Array = x[i if x.shape[0] > 1 else 0]
-    return matrix
+    """Return one of a stack as float64."""
+    return np.asarray(x[i if x.shape[0] > 1 else 0], dtype=np.float64)
 
 
 def _finite(a: Array, b: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
@@ -145,41 +151,50 @@ def _upwards(bound: Array) -> Array:
     return upper
 
 
-def _of_rounding(c: Array) -> Array:
-    """Bound one rounding to float64 by its result."""
-    return np.asarray(np.nextafter(np.abs(c) * _UNIT, np.inf))
+def _of_rounding(c: Array, to: Format) -> Array:
+    """Bound one rounding by its result."""
+    return bounds.half_unit(np.abs(c), to)
 
 
-def _of_native(a: Array, b: Array) -> Array:
+def _of_native(a: Array, b: Array, to: Format) -> Array:
     """Bound a conventional product, in any order of summation."""
     k = a.shape[1]
-    return _upwards(k * _UNIT * bounds.magnitude_bound(a, b) + k * _TINY)
+    size = bounds.magnitude_bound(a, b)
+    bound = _upwards(k * to.unit * size + k * to.tiny)
+    # Sums of float32 overflow where those of float64, as a bound is one, do not.
+    return np.where(_upwards(size + bound) < to.overflow, bound, np.inf)
 
 
-def _of_last(size: Array, c: Array | None, double: bool) -> Array:
+def _of_last(size: Array, c: Array | None, to: Format, double: bool) -> Array:
     """Bound the last rounding of what is at most `size`, by its result if known."""
     if c is None:
         # The lower half is what one rounding left.
-        c = np.nextafter(size * _UNIT, np.inf) if double else size
-    return _of_rounding(c)
+        c = bounds.half_unit(size, to) if double else size
+    return _of_rounding(c, to)
 
 
 def _of_promise(
-    a: Array, b: Array, c: Array | None, options: Options, double: bool
+    a: Array,
+    b: Array,
+    c: Array | None,
+    options: Options,
+    to: Format,
+    double: bool,
 ) -> Array:
     """Bound what "auto", "exact", a tolerance or NumPy keep to."""
     k, precision = a.shape[1], options.precision
     size = bounds.magnitude_bound(a, b)
     if options.engine == "native":
-        return _of_native(a, b)
+        return _of_native(a, b, to)
     if not isinstance(precision, str):
         # The last rounding is part of a tolerance.
-        return _upwards(float(precision) * size + k * _TINY)
+        bound = _upwards(float(precision) * size + k * to.tiny)
+        return np.where(_upwards(size + bound) < to.overflow, bound, np.inf)
     before = np.zeros_like(size)
     if precision == "auto":
-        unit = _UNIT * _UNIT if double else _UNIT
-        before = _upwards(k * unit * size + (0 if double else k) * _TINY)
-    return _upwards(before + _of_last(size + before, c, double))
+        unit = to.unit * to.unit if double else to.unit
+        before = _upwards(k * unit * size + (0 if double else k) * to.tiny)
+    return _upwards(before + _of_last(size + before, c, to, double))
 
 
 def _exponents(
@@ -198,31 +213,39 @@ def _of_moduli(
     b: Array,
     c: Array | None,
     scheme: Scheme,
+    to: Format,
     double: bool = False,
 ) -> Array:
     """Bound a product by moduli."""
     mu, nu = _exponents(engine, a[np.newaxis], b[np.newaxis], scheme)
     if c is not None:
-        return bounds.error_bound(a, b, c, mu, nu)
+        return bounds.error_bound(a, b, c, mu, nu, to=to)
     if not double:
-        return bounds.product_bound(a, b, mu, nu)
+        return bounds.product_bound(a, b, mu, nu, to=to)
     before = _before_rounding(a, b, mu, nu)
-    return _upwards(before + _of_last(bounds.magnitude_bound(a, b) + before, c, double))
+    size = bounds.magnitude_bound(a, b) + before
+    return _upwards(before + _of_last(size, c, to, double))
 
 
 def _of_slices(
-    a: Array, b: Array, c: Array | None, slicing: Slicing, double: bool = False
+    a: Array,
+    b: Array,
+    c: Array | None,
+    slicing: Slicing,
+    to: Format,
+    double: bool = False,
 ) -> Array:
     """Bound a product of slices."""
     mu = slice_exponents(np.abs(a).max(axis=1, initial=0.0), slicing)
     nu = slice_exponents(np.abs(b).max(axis=0, initial=0.0), slicing)
     if c is not None:
-        return slice_bounds.error_bound(a, b, c, mu, nu, slicing)
+        return slice_bounds.error_bound(a, b, c, mu, nu, slicing, to)
     if not double:
-        return slice_bounds.product_bound(a, b, mu, nu, slicing)
+        return slice_bounds.product_bound(a, b, mu, nu, slicing, to)
     before = _before_rounding(a, b, mu, nu)
     before = _upwards(before + slice_bounds.pairs_bound(a, b, mu, nu, slicing))
-    return _upwards(before + _of_last(bounds.magnitude_bound(a, b) + before, c, double))
+    size = bounds.magnitude_bound(a, b) + before
+    return _upwards(before + _of_last(size, c, to, double))
 
 
 def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
@@ -231,7 +254,9 @@ def _before_rounding(a: Array, b: Array, mu: Integers, nu: Integers) -> Array:
     )
 
 
-def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Array:
+def _of_balanced(
+    engine: Engine, a: Array, b: Array, c: Array, way: Way, to: Format
+) -> Array:
     """Bound a product whose inner index was rebalanced: the same steps again."""
     moved = engine.rebalance(a[np.newaxis], b[np.newaxis], way.scheme.family)
     mu, nu = _exponents(engine, moved.a, moved.b, way.scheme)
@@ -241,4 +266,4 @@ def _of_balanced(engine: Engine, a: Array, b: Array, c: Array, way: Way) -> Arra
     before = np.nextafter(
         np.ldexp(before, -shifts), np.inf, where=before > 0, out=before
     )
-    return _upwards(before + _of_rounding(c))
+    return _upwards(before + _of_rounding(c, to))

@@ -31,11 +31,13 @@ from np_ozaki.engines.prepared import (
     forget,
 )
 from np_ozaki.errors import CheckError, WorkspaceError, refusal
+from np_ozaki.numerics.formats import SINGLE, Format, format_of
 from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.reference import exact_pair, exact_product
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.schemes import (
     auto_moduli,
+    check_keeps_tolerance,
     exact_schemes,
     first_schemes,
     goal,
@@ -63,8 +65,8 @@ _LEAST_SAVED = 4
 """Moduli that rebalancing must promise to save: its search and the second look at its
 copies cost about as much."""
 
-_UNIT_EXPONENT = -53
-_COMMON = 500
+_COMMON, _SINGLE_COMMON = 500, 50
+"""Exponents of lines whose products neither over- nor underflow in sums."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,11 @@ class _Work:
     recomputed: bool = False
     prepared: Pair = UNPREPARED
     family: Family = "real"
+
+    @property
+    def to(self) -> Format:
+        """What results are rounded to."""
+        return format_of(self.out.dtype)
 
     @property
     def keepers(self) -> tuple[Keeper, Keeper]:
@@ -344,16 +351,16 @@ def multiply(
     ----------
     engine : Engine
         Who multiplies.
-    a : (batch, m, k) ndarray of float64, or ComplexOperand
+    a : (batch, m, k) ndarray of float64 or float32, or ComplexOperand
         Batch 1 broadcasts.
-    b : (batch, k, n) ndarray of float64, or ComplexOperand
+    b : (batch, k, n) ndarray of the same dtype, or ComplexOperand
         Batch 1 broadcasts.
-    out : (batch, m, n) ndarray of float64, or of complex128 for a ComplexOperand
+    out : (batch, m, n) ndarray of the operands' dtype, complex for a ComplexOperand
         Overwritten; must not overlap an operand.
     options : Options
         Precision, scaling, reproducible, workspace.
     low : (batch, m, n) ndarray of float64, optional
-        Takes what the rounding to `out` left.
+        Takes what the rounding to `out` left; for float64 only.
     prepared : tuple of Prepared or None, optional
         Of A and of B, as they are here: what is made of them is kept there.
     family : {"real", "complex"}, optional
@@ -366,6 +373,8 @@ def multiply(
 
     Raises
     ------
+    OptionError
+        A tolerance is below what float32 can keep.
     PrecisionError
         ``precision="exact"`` takes more bits than 49 moduli hold.
     CheckError
@@ -383,10 +392,13 @@ def multiply(
     promise or ``reproducible=True`` forbids it.
     """
     batch = out.shape[0]
-    plain = plain_scheme(options, family)
-    if plain is None and (not out.size or not a.shape[2]):
-        # Nothing to certify.
-        plain = Scheme(auto_moduli(family), options.scaling, family=family)
+    to = format_of(out.dtype)
+    plain = plain_scheme(options, family, to)
+    if plain is None:
+        check_keeps_tolerance(options, to)
+        if not out.size or not a.shape[2]:
+            # Nothing to certify.
+            plain = Scheme(auto_moduli(family, to), options.scaling, family=family)
     if plain is not None:
         job = (a, b, out, low, plain, None, None, prepared)
         outcome, recomputed = _checked(engine, options, prepared, job)
@@ -423,7 +435,7 @@ def _certified(work: _Work) -> None:
     """Multiply with certificates, and with more bits where they fail."""
     options, k, batch = work.options, work.a.shape[2], work.out.shape[0]
     family = work.family
-    target, begin = goal(options, k, work.low is not None, family)
+    target, begin = goal(options, k, work.low is not None, family, work.to)
     keepers = work.keepers
     first = first_schemes(
         work.engine, work.a, work.b, options.scaling, begin, batch, keepers, family
@@ -508,7 +520,7 @@ def _part(
         work.engine,
         balanced.a,
         balanced.b,
-        np.empty_like(balanced.a, shape=shape),
+        np.empty_like(balanced.a, shape=shape, dtype=work.out.real.dtype),
         None if work.low is None else np.empty_like(balanced.a, shape=shape),
         work.options,
         [work.ways[i] for i in index],
@@ -602,7 +614,7 @@ def _real(work: _Work, index: list[int]) -> tuple[Array, Array]:
 
 def _assign(target: Array, index: list[int], values: Array) -> None:
     """Write real results of some matrices, where a complex one takes two of theirs."""
-    if target.dtype == values.dtype:
+    if target.dtype.kind != "c":
         target[index] = values
         return
     batch, rows, columns = values.shape
@@ -626,6 +638,7 @@ def _native(engine: Engine, a: Array, b: Array, tried: Array) -> Array:
     native sums would let depend on their order.
     """
     native: Array = engine.native(a, b)
+    common = _SINGLE_COMMON if format_of(tried.dtype) is SINGLE else _COMMON
     lost = ~np.isfinite(native)
     if not lost.any():
         return native
@@ -637,8 +650,8 @@ def _native(engine: Engine, a: Array, b: Array, tried: Array) -> Array:
         # underflows then is nothing beside terms that did overflow.
         e = np.frexp(np.abs(a).max(axis=2, keepdims=True))[1]
         f = np.frexp(np.abs(b).max(axis=1, keepdims=True))[1]
-        again = engine.native(np.ldexp(a, _COMMON - e), np.ldexp(b, _COMMON - f))
-        again = np.ldexp(again, e + f - 2 * _COMMON)
+        again = engine.native(np.ldexp(a, common - e), np.ldexp(b, common - f))
+        again = np.ldexp(again, e + f - 2 * common)
     native = np.where(lost, np.where(usual, again, tried), native)
     return native
 
@@ -649,7 +662,7 @@ def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
     a, b = _real(work, index)
     # Native products promise k u |A||B|, which may be more than was asked for.
     k = work.a.shape[2]
-    enough = target == "conventional" or k <= 2 ** (target - _UNIT_EXPONENT)
+    enough = isinstance(target, str) or k <= 2 ** (target + work.to.bits)
     if enough and work.low is None and not options.reproducible:
         tried = work.out[index]
         if isinstance(work.a, ComplexOperand):
@@ -662,7 +675,8 @@ def _elsewhere(work: _Work, index: list[int], target: Target) -> None:
         b = np.broadcast_to(b, (len(index), *b.shape[1:]))
         pairs = list(zip(a, b, strict=True))
         if work.low is None:
-            high = np.array([exact_product(x, y) for x, y in pairs])
+            exact = [exact_product(x, y, work.to) for x, y in pairs]
+            high = np.array(exact, dtype=work.out.dtype)
         else:
             both = [exact_pair(x, y) for x, y in pairs]
             high = np.array([x for x, _ in both])

@@ -14,7 +14,13 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.config import AUTO_MODULI, COMPLEX_AUTO_MODULI, Options
+from np_ozaki.config import (
+    AUTO_MODULI,
+    COMPLEX_AUTO_MODULI,
+    COMPLEX_SINGLE_AUTO_MODULI,
+    SINGLE_AUTO_MODULI,
+    Options,
+)
 from np_ozaki.engines.base import AnyScheme, Engine, Scheme, Target
 from np_ozaki.engines.cpu_units import ZERO_UNIT, entry_units
 from np_ozaki.engines.prepared import NO_KEEPER, Keeper
@@ -23,8 +29,10 @@ from np_ozaki.numerics.budget import (
     LONG,
     least_exponent,
     lent_bits,
+    long_bits,
     moduli_for_target,
 )
+from np_ozaki.numerics.formats import DOUBLE, SINGLE, Format
 from np_ozaki.numerics.moduli import (
     COMPLEX_MODULI,
     MAX_MODULI,
@@ -37,6 +45,7 @@ from np_ozaki.numerics.moduli import (
 
 __all__ = [
     "auto_moduli",
+    "check_keeps_tolerance",
     "exact_schemes",
     "first_scheme",
     "first_schemes",
@@ -69,44 +78,77 @@ _DOUBLE_DOUBLE_BITS = 106
 
 
 @functools.lru_cache(maxsize=256)
-def tolerance_exponent(tolerance: float) -> int:
+def tolerance_exponent(tolerance: float, to: Format = DOUBLE) -> int:
     """Return the largest t for which a certified theta = 2^t keeps a tolerance.
 
     Parameters
     ----------
     tolerance : float
-        2^-52 to below 1.
+        2 u to below 1.
+    to : Format, optional
+        Of the result.
 
     Returns
     -------
     int
-        With |C - AB| <= 2^t |A||B| before the one rounding to float64, which errs by u
-        |C|, the whole error is at most tolerance |A||B| (and half of 2^-1074).
+        With |C - AB| <= 2^t |A||B| before the one rounding to that format, which errs
+        by u |C|, the whole error is at most tolerance |A||B| (and half of the smallest
+        subnormal number).
     """
-    unit, t = Fraction(1, 2**53), -1
+    unit, t = Fraction(1, 2**to.bits), -1
     while Fraction(2) ** t * (1 + unit) + unit > Fraction(tolerance):
         t -= 1
     return t
 
 
-def auto_moduli(family: Family) -> int:
+def check_keeps_tolerance(options: Options, to: Format) -> None:
+    """Refuse a tolerance that results of a format cannot keep.
+
+    Parameters
+    ----------
+    options : Options
+        Of a product by moduli.
+    to : Format
+        Of its result.
+
+    Raises
+    ------
+    OptionError
+        It is below the spacing of float32.
+    """
+    precision = options.precision
+    if to is SINGLE and type(precision) is float and precision < 2.0 * to.unit:
+        limit = "a tolerance of float32 products is at least 2**-23, their spacing"
+        remedy = "pass float64 operands, or a larger tolerance"
+        raise OptionError(refusal("precision", precision, limit, remedy))
+
+
+def auto_moduli(family: Family, to: Format = DOUBLE) -> int:
     """Return the moduli that "auto" begins with.
 
     Parameters
     ----------
     family : {"real", "complex"}
         Of products.
+    to : Format, optional
+        Of their results.
 
     Returns
     -------
     int
         Enough for ordinary data.
     """
+    if to is SINGLE:
+        return COMPLEX_SINGLE_AUTO_MODULI if family == "complex" else SINGLE_AUTO_MODULI
     return COMPLEX_AUTO_MODULI if family == "complex" else AUTO_MODULI
 
 
 def goal(
-    options: Options, k: int, double: bool, family: Family = "real"
+    options: Options,
+    k: int,
+    double: bool,
+    family: Family = "real",
+    to: Format = DOUBLE,
 ) -> tuple[Target, int]:
     """Return what a product is to be certified for, and the moduli to begin with.
 
@@ -120,20 +162,23 @@ def goal(
         Whether the result is a double-double: "auto" then means k 2^-106.
     family : {"real", "complex"}, optional
         Whose moduli; k of "complex" is that of the embedded operands.
+    to : Format, optional
+        Of the result.
 
     Returns
     -------
-    target : "conventional" or int
+    target : "conventional", "single" or int
         For `Engine.matmul`.
     num_moduli : int
         Enough for ordinary data.
     """
     if options.precision == "auto" and not double:
-        return "conventional", auto_moduli(family)
+        target: Target = "single" if to is SINGLE else "conventional"
+        return target, auto_moduli(family, to)
     if options.precision == "auto":
         target = k.bit_length() - 1 - _DOUBLE_DOUBLE_BITS
     else:
-        target = tolerance_exponent(float(options.precision))
+        target = tolerance_exponent(float(options.precision), to)
     return target, _enough(target, k, family)
 
 
@@ -143,7 +188,9 @@ def _enough(target: int, k: int, family: Family) -> int:
     return moduli_for_target(2.0**target, k, family, kappa=_TYPICAL_KAPPA)
 
 
-def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
+def plain_scheme(
+    options: Options, family: Family = "real", to: Format = DOUBLE
+) -> AnyScheme | None:
     """Return the scheme of products without certificates, or None for others.
 
     Parameters
@@ -152,6 +199,8 @@ def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
         Any.
     family : {"real", "complex"}, optional
         Whose moduli.
+    to : Format, optional
+        Of the result.
 
     Returns
     -------
@@ -175,7 +224,7 @@ def plain_scheme(options: Options, family: Family = "real") -> AnyScheme | None:
             _check_complex(int(precision))
         return _scheme(int(precision), options.scaling, 0, family)
     if options.scaling == "legacy":
-        return _scheme(auto_moduli(family), options.scaling, 0, family)
+        return _scheme(auto_moduli(family, to), options.scaling, 0, family)
     return None
 
 
@@ -193,8 +242,8 @@ _scheme = functools.lru_cache(maxsize=256)(Scheme)
 
 
 def first_scheme(
-    options: Options, k: int, family: Family = "real"
-) -> tuple[AnyScheme, bool]:
+    options: Options, k: int, family: Family = "real", to: Format = DOUBLE
+) -> tuple[AnyScheme, Target | None]:
     """Return what a product of ordinary data begins with.
 
     Parameters
@@ -205,19 +254,22 @@ def first_scheme(
         Inner dimension.
     family : {"real", "complex"}, optional
         Whose moduli; k of "complex" is that of the embedded operands.
+    to : Format, optional
+        Of the result.
 
     Returns
     -------
     scheme : Scheme or Slicing
         Lends no bits.
-    certified : bool
-        Whether a certificate is asked for.
+    target : "conventional", "single", int or None
+        What is to be certified, if anything.
     """
-    scheme = plain_scheme(options, family)
+    scheme = plain_scheme(options, family, to)
     if scheme is not None:
-        return scheme, False
-    num_moduli = goal(options, k, double=False, family=family)[1]
-    return Scheme(num_moduli, options.scaling, family=family), True
+        return scheme, None
+    check_keeps_tolerance(options, to)
+    target, num_moduli = goal(options, k, double=False, family=family, to=to)
+    return Scheme(num_moduli, options.scaling, family=family), target
 
 
 def first_schemes(
@@ -263,6 +315,10 @@ def first_schemes(
         return usual
     longest, are_long = _longest(engine, (a, b), keepers)
     if are_long:
+        return usual
+    # Entries of float32 are not, but with its few moduli they are long enough.
+    enough = long_bits(num_moduli, k, family)
+    if all(found.min() >= enough for found in longest):
         return usual
     bits = np.broadcast_arrays(
         *(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,15 @@ __all__ = [
     "as_array",
     "as_common",
     "as_float64",
+    "common_dtype",
     "multiplies_to_float64",
     "options_for",
 ]
+
+
+FLOAT32: Final = np.dtype(np.float32)
+COMPLEX128: Final = np.dtype(np.complex128)
+COMPLEX64: Final = np.dtype(np.complex64)
 
 
 def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | None:
@@ -116,23 +122,52 @@ def as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
     return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
 
 
-def as_common(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both operands as float64, or as complex128 where one is complex.
+def as_common(
+    a: NDArray[Any], b: NDArray[Any], *, wide: bool = False
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both operands as entries of the one dtype that they multiply in.
 
     Parameters
     ----------
     a, b : ndarray
         Subclasses come back as ndarrays.
+    wide : bool, optional
+        Whether it is float64 or complex128 in any case.
 
     Returns
     -------
     tuple of two ndarrays
         Same entries, cast as NumPy's products cast them.
     """
-    if a.dtype.kind == "c" or b.dtype.kind == "c":
-        left, right = (
-            np.require(x, dtype=np.complex128, requirements="A").view(np.ndarray)
-            for x in (a, b)
-        )
-        return left, right
-    return as_float64(a), as_float64(b)
+    dtype = common_dtype(a, b, wide=wide)
+    if dtype is FLOAT64:
+        return as_float64(a), as_float64(b)
+    left, right = (
+        np.require(x, dtype=dtype, requirements="A").view(np.ndarray) for x in (a, b)
+    )
+    return left, right
+
+
+def common_dtype(a: Any, b: Any, *, wide: bool = False) -> np.dtype[Any]:
+    """Return the one dtype that two operands of the engine multiply in.
+
+    Parameters
+    ----------
+    a, b : array
+        Of the host or a GPU.
+    wide : bool, optional
+        Whether it is float64 or complex128 in any case.
+
+    Returns
+    -------
+    dtype
+        Of native byte order.
+    """
+    left: np.dtype[Any] = a.dtype
+    right: np.dtype[Any] = b.dtype
+    if left is FLOAT64 is right:
+        return FLOAT64
+    whole = "c" in left.kind + right.kind
+    if not wide and np.result_type(left, right).char in "fF":
+        return COMPLEX64 if whole else FLOAT32
+    return COMPLEX128 if whole else FLOAT64

@@ -22,6 +22,9 @@ __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "
 
 _PLAIN = frozenset({np.ndarray, np.memmap})
 
+_OTHERS = frozenset("fDF")
+"""float32, complex128 and complex64."""
+
 _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
@@ -38,7 +41,7 @@ def native_reason(
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
     complex_too : bool, optional
-        Products of dtype complex128 are the engine's, too.
+        Products of dtype complex128, float32 and complex64 are the engine's, too.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def dtype_reason(
     to_float64 : bool, optional
         The caller asked for a float64 product of whatever is real.
     complex_too : bool, optional
-        Products of dtype complex128 are the engine's, too.
+        Products of dtype complex128, float32 and complex64 are the engine's, too.
 
     Returns
     -------
@@ -76,7 +79,7 @@ def dtype_reason(
     else:
         return None
     dtypes = [x.dtype for x in operands]
-    if complex_too and not to_float64 and _multiplies_to_complex128(dtypes):
+    if complex_too and not to_float64 and _multiplies_to_other(dtypes):
         return None
     if any(d.kind not in "biuf" for d in dtypes) or (
         not to_float64 and np.result_type(*dtypes) != np.float64
@@ -85,12 +88,10 @@ def dtype_reason(
     return None
 
 
-def _multiplies_to_complex128(dtypes: list[np.dtype[Any]]) -> bool:
-    kinds = {d.kind for d in dtypes}
-    return (
-        "c" in kinds
-        and kinds <= set("biufc")
-        and bool(np.result_type(*dtypes) == np.complex128)
+def _multiplies_to_other(dtypes: list[np.dtype[Any]]) -> bool:
+    """Return whether the common dtype is one of the engine's, but float64."""
+    return {d.kind for d in dtypes} <= set("biufc") and (
+        np.result_type(*dtypes).char in _OTHERS
     )
 
 
@@ -106,7 +107,7 @@ def matmul_product(
 
     Parameters
     ----------
-    a, b : ndarray of float64, or both of complex128
+    a, b : ndarray of float64, or both of float32, complex128 or complex64
         1-D or more.
     out : ndarray or None
         Where to write.
@@ -153,7 +154,7 @@ def run(
         NumPy's function.
     engine : callable
         What multiplies float64 operands, as `matmul_product`; for the name "matmul"
-        it takes complex128 ones, too.
+        it takes float32, complex128 and complex64 ones, too.
     operands : tuple of two array_like
         Unwrapped.
     out : ndarray or None
@@ -176,7 +177,7 @@ def run(
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"
     if reason is None:
-        return engine(*as_common(a, b), out, options)
+        return engine(*as_common(a, b, wide=to_float64), out, options)
     result = native(a, b) if out is None else native(a, b, out=out)
     return result, left_to_numpy(name, a, b, reason)
 

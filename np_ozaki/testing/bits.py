@@ -17,8 +17,8 @@ def assert_same_bits(actual: ArrayLike, expected: ArrayLike) -> None:
     Parameters
     ----------
     actual, expected : array_like
-        float64, or both complex128; -0.0 and 0.0 differ, and so do NaNs of different
-        payload.
+        Both float64, float32, complex128 or complex64; -0.0 and 0.0 differ, and so do
+        NaNs of different payload.
 
     Raises
     ------
@@ -63,14 +63,14 @@ def compare_bits(
     """
     x, y = np.asarray(actual), np.asarray(expected)
     start = f"{what}: " if what else ""
-    if x.dtype == y.dtype == np.complex128:
+    if x.dtype == y.dtype and x.dtype in _COMPLEX:
         # An axis more: 0 for the real part, 1 for the imaginary one.
         x, y = (np.stack([z.real, z.imag], axis=-1) for z in (x, y))
         where = np.expand_dims(where, -1)
-    if x.dtype != np.float64 or y.dtype != np.float64:
+    if x.dtype != y.dtype or x.dtype not in _INTEGERS:
         raise AssertionError(
-            f"{start}dtypes {x.dtype} and {y.dtype}: both must be float64, or "
-            "both complex128"
+            f"{start}dtypes {x.dtype} and {y.dtype}: both must be float64, float32, "
+            "complex128 or complex64"
         )
     if x.shape != y.shape:
         raise AssertionError(f"{start}shape {x.shape} is not {y.shape}")
@@ -80,16 +80,16 @@ def compare_bits(
     index = tuple(int(i) for i in np.argwhere(differ)[0])
     raise AssertionError(
         f"{start}{np.count_nonzero(differ)} of {x.size} entries differ, "
-        f"first at {index}: {shown(float(x[index]))} is not {shown(float(y[index]))}"
+        f"first at {index}: {shown(x[index])} is not {shown(y[index])}"
     )
 
 
-def shown(value: float) -> str:
-    """Return a double in hexadecimal, so that no bit is lost.
+def shown(value: float | np.floating[Any]) -> str:
+    """Return a number in hexadecimal, so that no bit is lost.
 
     Parameters
     ----------
-    value : float
+    value : float or numpy.float32
         A NaN is shown by its bits: NaNs differ in them only.
 
     Returns
@@ -98,14 +98,16 @@ def shown(value: float) -> str:
         As `float.hex` writes it.
     """
     if math.isnan(value):
-        return f"nan ({int(_bits(np.float64(value))) & (1 << 64) - 1:#x})"
-    return value.hex()
+        bits = _bits(np.asarray(value))
+        return f"nan ({int(bits) & (1 << 8 * bits.itemsize) - 1:#x})"
+    return float(value).hex()
 
 
-def _bits(x: Any) -> NDArray[np.int64]:
-    x = np.asarray(x)
-    return (
-        np.array(x, dtype=np.float64, order="C", ndmin=1)
-        .view(np.int64)
-        .reshape(x.shape)
-    )
+_INTEGERS = {np.dtype(np.float64): np.int64, np.dtype(np.float32): np.int32}
+_COMPLEX = {np.dtype(np.complex128), np.dtype(np.complex64)}
+
+
+def _bits(x: NDArray[Any]) -> NDArray[Any]:
+    kind = np.dtype(x.dtype.type)
+    plain = np.array(x, dtype=kind, order="C", ndmin=1)
+    return plain.view(_INTEGERS[kind]).reshape(x.shape)

@@ -301,4 +301,8 @@ def _check_callable(product: Product) -> None:
 
 def _call(product: Product, a: Array, b: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(product(a, b))
+        result = np.asarray(product(a, b))
+    if result.dtype != a.dtype:
+        # Scaled by powers of two, it might hide what another dtype would round.
+        raise AssertionError(f"dtypes {result.dtype} and {a.dtype} of product and A")
+    return result

@@ -46,11 +46,11 @@ def test_other_dtypes_are_promoted_as_numpy_does(dtype):
 
 
 def test_what_stays_numpys():
-    for a in (A.astype(np.complex64), A.astype(np.clongdouble)):
-        c, info = np_ozaki.matmul(a, a.T, return_info=True)
-        assert info.engine == "native"
-        assert c.dtype == a.dtype
-        assert info.dtype == a.dtype.name
+    a = A.astype(np.clongdouble)
+    c, info = np_ozaki.matmul(a, a.T, return_info=True)
+    assert info.engine == "native"
+    assert c.dtype == a.dtype
+    assert info.dtype == a.dtype.name
     c, info = np_ozaki.matmul(A, B, engine="native", return_info=True)
     np.testing.assert_array_equal(c, A @ B)
     assert (info.engine, info.dtype) == ("native", "complex128")
@@ -211,8 +211,8 @@ def test_prepare(role, more):
     c = np_ozaki.matmul(*pair, engine="cpu", **more)
     assert np_ozaki.stats().arrays.prepared.reused == before + 1
     assert_same_bits(np.asarray(c), np_ozaki.matmul(LARGE, WIDE, engine="cpu", **more))
-    with pytest.raises(np_ozaki.OperandTypeError, match="complex128"):
-        np_ozaki.prepare(LARGE.astype(np.complex64))
+    with pytest.raises(np_ozaki.OperandTypeError, match="prepared operands have"):
+        np_ozaki.prepare(LARGE.astype(np.clongdouble))
 
 
 def test_products_on_a_device(device):

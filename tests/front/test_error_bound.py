@@ -216,7 +216,7 @@ def test_operands_of_other_kinds():
         np_ozaki.error_bound(x, x.T, x)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "g", "i4", "i8", "?", "F", "O"])
+@pytest.mark.parametrize("dtype", ["f2", "g", "i4", "i8", "?", "G", "O"])
 def test_what_numpy_multiplies_has_no_bound_here(dtype):
     x = np.ones((2, 2), dtype=dtype)
     with pytest.raises(np_ozaki.OperandTypeError, match="left to NumPy"):
@@ -311,8 +311,8 @@ def test_products_left_to_numpy():
     x = np.ones((2, 2))
     _, info = np_ozaki.matmul(x, x, engine="native", return_info="bound")
     assert (info.bound > 0).all()
-    single = x.astype(np.float32)
-    _, info = np_ozaki.matmul(single, single, return_info="bound")
+    half = x.astype(np.float16)
+    _, info = np_ozaki.matmul(half, half, return_info="bound")
     assert info.bound is None
     with np_ozaki.enabled(strategy="performant", engine="cpu"):
         _, info = np_ozaki.matmul(x, x, return_info="bound")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from np_ozaki.errors import OptionError, ShapeError
 from np_ozaki.numerics import reference
+from np_ozaki.numerics.formats import SINGLE
 from np_ozaki.numerics.moduli import (
     MODULI,
     balanced_residue,
@@ -216,6 +217,52 @@ def test_zero_and_underflow_keep_their_signs() -> None:
     got = [reference.round_to_double(n, e) for n, e in values]
     assert bits([got]) == bits([[0.0, 0.0, -0.0, 0.0, -0.0]])
     assert reference.round_to_double(-3, -1076) == -(2.0**-1074)
+
+
+def literal_single(value: Fraction) -> float:
+    """Nearest float32, by search among its neighbours."""
+    size = abs(value)
+    if size >= 2**128 - 2**103:
+        return math.copysign(math.inf, value)
+    e = 0
+    while Fraction(2) ** (e + 1) <= size:
+        e += 1
+    while e > -126 and size < Fraction(2) ** e:
+        e -= 1
+    unit = Fraction(2) ** (max(e, -126) - 23)
+    below = size // unit
+    twice = 2 * (size - below * unit) - unit
+    below += twice > 0 or (twice == 0 and below % 2)
+    return math.copysign(float(below * unit), value)
+
+
+@given(
+    st.integers(-(2**70), 2**70),
+    st.one_of(st.integers(-230, 130), st.integers(-160, -140)),
+)
+def test_single_rounding_agrees_with_fractions(n: int, e: int) -> None:
+    got = reference.round_to(n, e, SINGLE)
+    assert bits([[got]]) == bits([[literal_single(n * Fraction(2) ** e) if n else 0.0]])
+    assert bits([[got]]) == bits([[float(np.float32(got))]])
+
+
+@pytest.mark.parametrize(
+    ("m", "place"),
+    [
+        *((m, -149) for m in (0, 1, 2, 2**22 + 1, 2**23 - 1, 2**23, 2**24 - 1)),
+        *((m, -60) for m in (2**23, 2**23 + 1, 2**24 - 1)),
+        *((m, 104) for m in (2**23, 2**23 + 1, 2**24 - 1)),
+    ],
+)
+def test_single_ties(m: int, place: int) -> None:
+    lower, upper = math.ldexp(m, place), math.ldexp(m + 1, place)
+    if upper == 2.0**128:
+        upper = math.inf
+    tie = (2 * m + 1) << 99
+    for beside, want in ((-1, lower), (0, upper if m % 2 else lower), (1, upper)):
+        for sign in (1, -1):
+            got = reference.round_to(sign * (tie + beside), place - 100, SINGLE)
+            assert bits([[got]]) == bits([[sign * want]])
 
 
 @given(st.lists(WILD, min_size=1, max_size=4), st.integers(-1200, 1200))
