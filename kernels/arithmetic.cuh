@@ -418,7 +418,8 @@ HD int raised_product(uint32 bits, float scale) {
   asm("fma.rp.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(x), "f"(scale), "f"(8388608.0f));
   return as_int(sum);
 #else
-  return as_int((float)(8388608.0 + std::ceil((double)x * (double)scale)));
+  float ceiling = std::ceil(x * scale);  // of what has underflowed 0
+  return as_int(8388608.0f + (x != 0 && ceiling == 0 ? 1.0f : ceiling));
 #endif
 }
 

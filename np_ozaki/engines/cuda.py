@@ -129,7 +129,6 @@ class CudaEngine(Stages):
         some = [x.x.real if isinstance(x, ComplexOperand) else x for x in operands]
         if self.device.is_host(some[0]):
             return CpuEngine().samples(*some)
-        some = [_doubles(self.device, x) for x in some]
         return cuda_samples.samples(self, *some)
 
     def line_exponents(
@@ -168,7 +167,6 @@ class CudaEngine(Stages):
         return cuda_rebalance.line_units(self, self._lines(x, left))
 
     def _lines(self, x: Any, left: bool) -> Operands:
-        x = _doubles(self.device, x)
         return Operands(x if left else x.swapaxes(1, 2), self.device)
 
     def rebalance(self, a: Any, b: Any, family: Family = "real") -> Balanced:
@@ -181,7 +179,6 @@ class CudaEngine(Stages):
             return replace(
                 moved, a=self.from_host(moved.a, a), b=self.from_host(moved.b, b)
             )
-        a, b = (_doubles(self.device, x) for x in (a, b))
         return cuda_rebalance.rebalance(self, a, b)
 
     def cut(
@@ -278,7 +275,6 @@ class CudaEngine(Stages):
         (batch,) ndarray of int64
             As `Outcome.missing_bits`.
         """
-        a, b = (_doubles(self.device, x) for x in (a, b))
         batch = max(a.shape[0], b.shape[0])
         doubtful = np.ones(batch, dtype=np.int64)
         return self._missing_bits(
@@ -347,18 +343,6 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        if out.dtype.char in "fF":
-            return self._single(
-                a,
-                b,
-                out,
-                scheme,
-                workspace_bytes=workspace_bytes,
-                certify=certify,
-                line_shifts=line_shifts,
-                check=check,
-                prepared=prepared,
-            )
         conjugated = False, False
         if isinstance(a, ComplexOperand) and isinstance(b, ComplexOperand):
             if isinstance(scheme, Slicing) or check or not _in_pairs(scheme):
@@ -432,32 +416,6 @@ class CudaEngine(Stages):
                 put_parts(rest, low[part])
             done.append(outcome)
         return Outcome.of_parts(done)
-
-    def _single(
-        self, a: Any, b: Any, out: Any, scheme: AnyScheme, **options: Any
-    ) -> Outcome:
-        """Write to an `out` of float32 (complex64), by way of float64."""
-        high, low = (_empty_doubles(self.device, out) for _ in range(2))
-        a, b = (_doubles(self.device, x) for x in (a, b))
-        if isinstance(scheme, Slicing) and scheme.accumulate == "float64":
-            # Sums that were rounded already: there is nothing left to know of them.
-            outcome = self.matmul(a, b, high, scheme, **options)
-            low[...] = 0.0
-        else:
-            outcome = self.matmul(a, b, high, scheme, low=low, **options)
-        # Rounded to odd: moved to the neighbour that `low` points to, if it is even.
-        parts, rest = high.view(np.float64), low.view(np.float64)
-        steps = np.where((rest < 0) == (parts < 0), 1, -1)
-        bits = parts.view(np.int64)
-        bits += steps * (((bits & 1) == 0) & (rest != 0))
-        with np.errstate(all="ignore"):
-            out[...] = high
-        if not self.device.is_host(out):
-            return outcome
-        a, b = (x.x if isinstance(x, ComplexOperand) else x for x in (a, b))
-        rows = np.isfinite(a).all(axis=2, keepdims=True)
-        columns = np.isfinite(b).all(axis=1, keepdims=True)
-        return replace(outcome, overflow=bool((np.isinf(out) & rows & columns).any()))
 
     def _looked_at(
         self,
@@ -923,22 +881,3 @@ def _of_parts(plane: Any, parts: int) -> list[Any]:
 def _flat(planes: Any) -> Any:
     """Return (num_moduli, products, lines, k) planes as planes of one matrix each."""
     return planes.reshape(-1, 1, *planes.shape[2:])
-
-
-def _doubles(device: Device, x: Any) -> Any:
-    """Return an operand with entries of float64 (complex128), where it is."""
-    if isinstance(x, ComplexOperand):
-        return replace(x, x=_doubles(device, x.x))
-    if x.dtype.char in "dD":
-        return x
-    copy = _empty_doubles(device, x)
-    copy[...] = x
-    return copy
-
-
-def _empty_doubles(device: Device, x: Any) -> Any:
-    """Return an uninitialised array of float64 (complex128), where another one is."""
-    dtype = np.complex128 if x.dtype.kind == "c" else np.float64
-    if device.is_host(x):
-        return np.empty(x.shape, dtype)
-    return device.empty(x.shape, dtype)
