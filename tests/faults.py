@@ -538,8 +538,8 @@ FAULTS = {
     ),
     "cuda rounding: ties away": (
         "_kernels/arithmetic.cuh",
-        "kept += (rest + 0x3ff + ((uint32)kept & 1)) >> 11;",
-        "kept += (rest + 0x400) >> 11;",
+        "kept += (rest + (HALF - 1) + ((Rest)kept & 1)) >> DROP;",
+        "kept += (rest + HALF) >> DROP;",
     ),
     "cuda rounding: what lies far below forgotten": (
         "_kernels/arithmetic.cuh",
@@ -548,8 +548,8 @@ FAULTS = {
     ),
     "cuda rounding: sign of an underflow lost": (
         "_kernels/arithmetic.cuh",
-        "return sign | rounded_outside(high, exponent);",
-        "return rounded_outside(high, exponent);",
+        "return sign | rounded_outside<Bits>(high, exponent);",
+        "return rounded_outside<Bits>(high, exponent);",
     ),
     "cuda exponents: no margin below w - 1": (
         "_kernels/arithmetic.cuh",
@@ -740,8 +740,8 @@ FAULTS = {
     ),
     "cuda winograd: the offset of a sum is 2^60 off": (
         "_kernels/winograd.cuh",
-        "x[1] - second + 15 * OFFSET",
-        "x[1] - second + 14 * OFFSET",
+        "x[1] - second + 15 * ADDED",
+        "x[1] - second + 14 * ADDED",
     ),
     "cuda winograd: the second half's first entries count twice": (
         "_kernels/winograd_in_clusters.cu",
@@ -960,8 +960,8 @@ FAULTS = {
     ),
     "cuda samples: strides of neighbours": (
         "engines/cuda_samples.py",
-        "(s // _WORD * step for",
-        "(s // _WORD for",
+        "(s // itemsize * step for",
+        "(s // itemsize for",
     ),
     "cuda certificate: no second look": (
         "engines/cuda.py",
