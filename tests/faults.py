@@ -380,11 +380,9 @@ FAULTS = {
         "    if True:\n",
     ),
     "routes: exponents by a scope": (
-        "engines/cpu.py",
-        """with hooks.unrouted(), np.errstate(all="ignore"):
-            lines, largest, _ = self._finite(x, -1 if left else -2)""",
-        """with np.errstate(all="ignore"):
-            lines, largest, _ = self._finite(x, -1 if left else -2)""",
+        "engines/cpu_exponents.py",
+        "with hooks.unrouted():",
+        "if True:",
     ),
     "einsum: any dtype for that of the operands": (
         "routes/einsum.py",
