@@ -354,6 +354,41 @@ FAULTS = {
         "if type(given) is int and given > most:",
         "if False:",
     ),
+    "routes: float32 by default": (
+        "gemm.py",
+        "(_SCOPED if scoped else None)",
+        "None",
+    ),
+    "routes: dtypes restrict scopes only": (
+        "gemm.py",
+        "        or left_out(options, out.dtype)\n",
+        "",
+    ),
+    "routes: promises of dtypes left out": (
+        "functions.py",
+        "    if reason is None and options is not None:\n",
+        "    if False:\n",
+    ),
+    "routes: tolerance below the spacing of float32": (
+        "routes/decision.py",
+        "    if not keeps_tolerance(options, format_of(dtype)):\n",
+        "    if False:\n",
+    ),
+    "routes: norms of bounds by a scope": (
+        "numerics/bounds.py",
+        "    with hooks.unrouted():\n",
+        "    if True:\n",
+    ),
+    "routes: exponents by a scope": (
+        "engines/cpu_exponents.py",
+        "with hooks.unrouted():",
+        "if True:",
+    ),
+    "einsum: any dtype for that of the operands": (
+        "routes/einsum.py",
+        "return bool(np.dtype(given) == dtype)",
+        "return True",
+    ),
     "einsum: order of implicit labels": (
         "routes/einsum.py",
         "(*hidden, *sorted(once))",
