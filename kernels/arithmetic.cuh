@@ -9,7 +9,6 @@
 #define HD __host__ __device__ __forceinline__
 #define DEVICE_TABLE static __device__ const
 #else
-#include <cmath>
 #include <cstring>
 #define HD inline
 #define DEVICE_TABLE static const
@@ -285,7 +284,7 @@ HD float raised(float x) {
 #ifdef __CUDA_ARCH__
   return __fadd_ru(x, 8388608.0f);
 #else
-  return 8388608.0f + std::ceil(x);
+  return 8388608.0f + __builtin_ceilf(x);
 #endif
 }
 
@@ -434,7 +433,7 @@ HD float fused(float x, float y, float z) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(x, y, z);
 #else
-  return std::fmaf(x, y, z);
+  return __builtin_fmaf(x, y, z);
 #endif
 }
 

@@ -196,7 +196,7 @@ class CudaEngine(Stages):
         Parameters
         ----------
         size : tuple of int
-            Batch, m, n, k.
+            Batch, m, n, k; of complex matrices for a scheme of the family "complex".
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices.
         certified : bool
@@ -218,7 +218,20 @@ class CudaEngine(Stages):
         if isinstance(scheme, Slicing):
             return cut_slices(size, scheme, budget, word)
         num_planes = scheme.num_moduli + certified
-        tiles = self._tiles(size, num_planes, budget, scheme, host=True, word=word)
+        if scheme.family == "complex" and (checked or not _in_pairs(scheme)):
+            batch, m, n, k = size
+            whole = 1, 2 * m, n, 2 * k
+            tiles = self._tiles(whole, num_planes, budget, scheme, host=True, word=word)
+            count = batch * num_tiles(whole, tiles)
+            return Cut(4 * num_planes, count, tiles.workspace_bytes)
+        parts = 1
+        if scheme.family == "complex":
+            parts = 2
+            # A certificate has four planes, or as good as that.
+            num_planes = 2 * scheme.num_moduli + 4 * certified
+        tiles = self._tiles(
+            size, num_planes, budget, scheme, host=True, parts=parts, word=word
+        )
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def _tiles(

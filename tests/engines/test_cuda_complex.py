@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from np_ozaki._kernels.render import is_wide, limit_words
 
 from np_ozaki import complex_products, context
+from np_ozaki.engines import complex_operand
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics.complex_reference import complex_exponents
@@ -37,7 +38,8 @@ FEW_SCHEMES = [
 
 
 def embedded(a, b):
-    return complex_products._left(a), complex_products._right(b)
+    both = ((a, True), (b, False))
+    return tuple(complex_operand.embedded(x, left=left) for x, left in both)
 
 
 def check(place, a, b, scheme, target, layout=("C", "C", "C"), *, host=False):
