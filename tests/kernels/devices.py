@@ -139,7 +139,8 @@ def without_memory_once(monkeypatch, device) -> list[tuple[int, ...]]:
 
 def _spread(x: Any) -> Any:
     batch, rows, columns = x.shape
-    wide = np.full((batch, 2 * rows, 3 * columns), POISON)
+    poison = np.frombuffer(b"\xa5" * x.itemsize, x.dtype)[0]
+    wide = np.full((batch, 2 * rows, 3 * columns), poison)
     wide[:, ::2, 1::3] = x
     return wide
 
