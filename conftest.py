@@ -4,6 +4,11 @@ import functools
 import os
 import warnings
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A worker for each core: more threads would only wait for each other.  BLAS reads
+    # it when NumPy is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 

@@ -9,7 +9,6 @@
 #define HD __host__ __device__ __forceinline__
 #define DEVICE_TABLE static __device__ const
 #else
-#include <cmath>
 #include <cstring>
 #define HD inline
 #define DEVICE_TABLE static const
@@ -73,6 +72,27 @@ HD uint64 magnitude(uint64 bits) { return bits & MAGNITUDE_MASK; }
 HD bool is_finite(uint64 bits) { return magnitude(bits) < INFINITY_BITS; }
 
 HD bool is_nan(uint64 bits) { return magnitude(bits) > INFINITY_BITS; }
+
+// The bits of an entry as those of a double, which every FP32 number is.
+HD uint64 widened(uint64 bits) { return bits; }
+
+HD uint64 widened(uint32 bits) {
+  uint32 size = bits & 0x7fffffff, sign = bits ^ size;
+  uint32 upper = (size >> 3) + ((1023 - 127) << 20), lower = bits << 29;
+  if (size - 0x00800000u >= 0x7f000000u) {
+    if (size >= 0x7f800000u) {
+      upper |= 0x7ff00000;
+    } else if (!size) {
+      upper = 0;
+    } else {  // subnormal, where the leading bit tells the exponent
+      int zeros = leading_zeros(size);
+      uint64 f = (uint64)size << (21 + zeros) & FRACTION_MASK;
+      upper = (uint32)(f >> 32) | (uint32)(1023 - 118 - zeros) << 20;
+      lower = (uint32)f;
+    }
+  }
+  return (uint64)(sign | upper) << 32 | lower;
+}
 
 // f and the power of two of a double; NaN and Inf count as 0.
 HD uint64 mantissa(uint64 bits, int* exponent) {
@@ -264,7 +284,7 @@ HD float raised(float x) {
 #ifdef __CUDA_ARCH__
   return __fadd_ru(x, 8388608.0f);
 #else
-  return 8388608.0f + std::ceil(x);
+  return 8388608.0f + __builtin_ceilf(x);
 #endif
 }
 
@@ -339,6 +359,69 @@ HD uint32 floor_in_plain(uint64 bits, int e, int w) {
   return ((word & 0xfffff) | 0x100000) >> (shift < 31 ? shift : 31);
 }
 
+// ---- Plain lines of FP32 numbers ----
+
+// Likewise, with the exponent field of FP32: e is that of the largest entry.  What is
+// below the normal numbers counts as if it had their leading bit, which is too little
+// to be seen.
+HD bool is_plain_single_line(int e, int exponent) {
+  return e >= 16 - 127 && exponent <= 120 && e + exponent <= 57;
+}
+
+// A' + 2^60 of an entry.
+template <bool truncate>
+HD uint64 integer_in_plain(uint32 bits, int exponent) {
+  uint32 right = (uint32)(190 - exponent) - (bits >> 23 & 0xff);
+  uint64 aligned = (uint64)(bits << 8 | 0x80000000u) << 32;
+  uint64 value = shifted_right(aligned, right);
+  bool negative = bits >> 31, up = false;
+  if (!truncate) {
+    uint64 lost = shifted_left(aligned, 64 - right);
+    bool tie_up = (uint32)lost | ((uint32)value & 1);
+    up = (uint32)(lost >> 32) >= (tie_up ? 0x80000000u : 0x80000001u);
+  }
+  uint32 flip = (uint32)((int)bits >> 31);
+  return (value ^ ((uint64)flip << 32 | flip)) + OFFSET + (negative != up);
+}
+
+// In lines of few bits A' is at most 2^28, so that sums of four of them are integers of
+// 32 bits, and FP32 has x 2^exponent exactly where that is not far below 1.
+const int SHORT_BITS = 28;
+
+HD bool is_short_line(int e, int exponent) {
+  return is_plain_single_line(e, exponent) && exponent >= -126 &&
+         e + exponent < SHORT_BITS;
+}
+
+template <bool truncate>
+HD int short_integer(uint32 bits, int exponent) {
+  float number = as_float((int)bits) * as_float((exponent + 127) << 23);
+#ifdef __CUDA_ARCH__
+  return truncate ? __float2int_rz(number) : __float2int_rn(number);
+#else
+  return (int)(truncate ? std::trunc(number) : std::nearbyint(number));
+#endif
+}
+
+// floor(|x| 2^(w - 1 - e)) in plain lines, w <= 7.
+HD uint32 floor_in_plain(uint32 bits, int e, int w) {
+  uint32 shift = (uint32)(151 - w + e) - (bits >> 23 & 0xff);
+  return ((bits & 0x7fffff) | 0x800000) >> (shift < 31 ? shift : 31);
+}
+
+// 2^23 + ceil(|x| scale), for a product up to 2^16 and any x, by its bits.
+HD int raised_product(uint32 bits, float scale) {
+  float x = as_float((int)(bits & 0x7fffffff));
+#ifdef __CUDA_ARCH__
+  float sum;  // subnormal numbers count
+  asm("fma.rp.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(x), "f"(scale), "f"(8388608.0f));
+  return as_int(sum);
+#else
+  float ceiling = std::ceil(x * scale);  // of what has underflowed 0
+  return as_int(8388608.0f + (x != 0 && ceiling == 0 ? 1.0f : ceiling));
+#endif
+}
+
 // ---- Small residues in FP32 ----
 
 // An FP32 number from 2^23 to 2^24 is an integer and holds it in its low bits, so that
@@ -350,7 +433,7 @@ HD float fused(float x, float y, float z) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(x, y, z);
 #else
-  return std::fmaf(x, y, z);
+  return __builtin_fmaf(x, y, z);
 #endif
 }
 
@@ -492,23 +575,46 @@ HD void leading_words(const uint32* value, uint64* high, uint64* low, uint32* be
   *low = (uint64)top[1] << 32 | top[0];
 }
 
-// The bits of a double: 2^exponent times mantissa / 2^63, whose top bit is set, rounded
+// What C is rounded to, by the type of its bits.
+template <class Bits>
+struct Format {  // doubles
+  typedef uint32 Rest;  // has room for the bits below, of 64
+  static const int PRECISION = 53, LARGEST_EXPONENT = 1023;
+  static const uint64 INFINITE = INFINITY_BITS, NOT_A_NUMBER = NAN_BITS;
+};
+
+template <>
+struct Format<uint32> {  // FP32 numbers
+  typedef uint64 Rest;
+  static const int PRECISION = 24, LARGEST_EXPONENT = 127;
+  static const uint32 INFINITE = 0x7f800000, NOT_A_NUMBER = 0x7fc00000;
+};
+
+template <class Bits>
+HD Bits sign_bit(bool negative) {
+  return (Bits)negative << (8 * sizeof(Bits) - 1);
+}
+
+// The bits of a number: 2^exponent times mantissa / 2^63, whose top bit is set, rounded
 // half to even; `exponent` is not that of a normal number, or rounding may leave it.
-HD uint64 rounded_outside(uint64 mantissa, int exponent) {
-  if (exponent > 1023) return INFINITY_BITS;
-  int drop = 11 - 1022 - exponent;      // at least 12: what gradual underflow takes
+template <class Bits>
+HD Bits rounded_outside(uint64 mantissa, int exponent) {
+  const int LEAST = 1 - Format<Bits>::LARGEST_EXPONENT;
+  if (exponent > Format<Bits>::LARGEST_EXPONENT) return Format<Bits>::INFINITE;
+  // What gradual underflow takes, too.
+  int drop = 64 - Format<Bits>::PRECISION + LEAST - exponent;
   if (drop > 64) return 0;              // below half of the smallest subnormal
   uint64 kept = drop == 64 ? 0 : mantissa >> drop;
   uint64 half = 1ull << (drop - 1);
   uint64 lost = drop == 64 ? mantissa : mantissa & ((half << 1) - 1);
   // A carry into the exponent field makes the smallest normal number.
-  return kept + (lost > half || (lost == half && (kept & 1)));
+  return (Bits)kept + (lost > half || (lost == half && (kept & 1)));
 }
 
 // The bits of a number of `words` 32-bit words times 2^-exponents, rounded once, half
 // to even, with IEEE overflow and gradual underflow.  The sign goes in unchanged.
-template <int words>
-HD uint64 rounded(const uint32* value, bool negative, int exponents) {
+template <int words, class Bits = uint64>
+HD Bits rounded(const uint32* value, bool negative, int exponents) {
   uint64 high, low;
   uint32 below;
   int position;
@@ -525,14 +631,20 @@ HD uint64 rounded(const uint32* value, bool negative, int exponents) {
   low <<= zeros;
   high |= (low != 0) | (below != 0);  // far below the rounding bit
   int exponent = position - zeros - exponents;
-  uint64 sign = negative ? 1ull << 63 : 0;
-  if (exponent < -1022 || exponent > 1023) return sign | rounded_outside(high, exponent);
-  uint64 kept = high >> 11;
-  uint32 rest = (uint32)high & 0x7ff;
-  kept += (rest + 0x3ff + ((uint32)kept & 1)) >> 11;
+  Bits sign = sign_bit<Bits>(negative);
+  const int LARGEST = Format<Bits>::LARGEST_EXPONENT;
+  if (exponent < 1 - LARGEST || exponent > LARGEST)
+    return sign | rounded_outside<Bits>(high, exponent);
+  const int DROP = 64 - Format<Bits>::PRECISION;
+  typedef typename Format<Bits>::Rest Rest;
+  const Rest HALF = (Rest)1 << (DROP - 1);
+  uint64 kept = high >> DROP;
+  Rest rest = (Rest)high & (2 * HALF - 1);
+  kept += (rest + (HALF - 1) + ((Rest)kept & 1)) >> DROP;
   // The mantissa brings its leading bit, which adds one to the exponent field; a carry
   // out of it goes the same way, up to infinity.
-  return sign | (((uint64)(exponent + 1022) << 52) + kept);
+  Bits field = (Bits)(exponent + LARGEST - 1) << (Format<Bits>::PRECISION - 1);
+  return sign | (field + (Bits)kept);
 }
 
 // The same in fewer steps where the highest word is not zero and has `zeros` leading
@@ -555,6 +667,35 @@ HD uint64 rounded_inside(const uint32* value, int zeros, uint32 field, uint32 si
   // a carry out of it.
   uint64 upper = (uint64)((field << 20) + (high >> 11) + sign) << 32;
   return (upper | kept) + (up >> 32);
+}
+
+// The same for FP32 numbers, whose exponent field is `field` + 1 from 1 to 253.
+template <int words>
+HD uint32 rounded_inside_single(const uint32* value, int zeros, uint32 field,
+                                uint32 sign) {
+  uint32 part[2] = {0, 0}, below = 0;
+#pragma unroll
+  for (int i = 0; i < words; ++i) {
+    if (words - i <= 2) part[words - i - 1] = value[i];
+    else below |= value[i];
+  }
+  uint32 high = shifted(part[0], part[1], zeros);
+  below |= shifted(part[1], 0, zeros);
+  uint32 kept = high >> 8, rest = high & 0xff;
+  uint32 up = (rest + 0x7f + ((kept & 1) | (below != 0))) >> 8;
+  return (field << 23) + kept + up + sign;
+}
+
+// By the type of a result.
+template <int words>
+HD void round_inside(const uint32* value, int zeros, uint32 field, uint32 sign,
+                     uint64* bits) {
+  *bits = rounded_inside<words>(value, zeros, field, sign);
+}
+template <int words>
+HD void round_inside(const uint32* value, int zeros, uint32 field, uint32 sign,
+                     uint32* bits) {
+  *bits = rounded_inside_single<words>(value, zeros, field, sign);
 }
 
 // The bits of (value - |C| 2^exponents) 2^-exponents, rounded once, where `bits` are

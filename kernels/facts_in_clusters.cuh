@@ -50,6 +50,15 @@ DEVICE uint64 told(const Slots& slots, int turn, int word, int line, int line_bi
   return slots.words[turn][rank * WARPS + line + (part << line_bits)][word];
 }
 
+// What `upper_magnitude` is to doubles: all of an FP32 number's magnitude.
+#ifdef SINGLE
+DEVICE uint32 upper_magnitude(uint32 bits) { return bits & 0x7fffffff; }
+DEVICE bool is_ordinary(uint32 size) { return size - 0x00800000u < 0x7f000000u; }
+DEVICE uint64 of_upper(uint32 upper) { return widened(upper); }
+#else
+DEVICE uint64 of_upper(uint32 upper) { return (uint64)upper << 32; }
+#endif
+
 struct FactsOfLine {
   uint64 largest, squares, norms;
   int special, exponent;
@@ -79,14 +88,16 @@ DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int li
     lowest = min(lowest, of_entry);
   }
   upper = largest_of_warp(upper);
-  uint64 largest = (uint64)upper << 32, special = 0;
-  if (!is_ordinary(upper)) {
+  uint64 largest = of_upper(upper), special = 0;
+  if (!is_ordinary((Word)upper)) {
     largest = 0;
-    for (int h = lane; h < share; h += WARP) look(entry(h), &largest, &special);
+    for (int h = lane; h < share; h += WARP)
+      look(widened(entry(h)), &largest, &special);
     largest = largest_of_warp(largest);
     special = union_of_warp((uint32)special);
   }
-  lowest = smallest_of_warp(lowest);
+  // Of FP32 numbers nobody asks for it.
+  if (sizeof(Word) == 8) lowest = smallest_of_warp(lowest);
   if (blocks > 1) cluster_wait();
   tell<blocks>(slots, 0, largest, special);
   largest = largest_of_warp(told<blocks>(slots, 0, 0, of_block, line_bits));

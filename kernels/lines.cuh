@@ -16,11 +16,17 @@
 #define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
-// An operand: (batch, lines, k) entries; strides in doubles.  An entry has a double for
-// each of its PARTS, the words of a line: by their bits, and of the conjugate if that is
-// what multiplies.
+// A part of an entry by its bits: of a double or of an FP32 number.
+#ifdef SINGLE
+typedef uint32 Word;
+#else
+typedef uint64 Word;
+#endif
+
+// An operand: (batch, lines, k) entries; strides in words.  An entry has a word for each
+// of its PARTS, the words of a line, and of the conjugate if that is what multiplies.
 struct Operand {
-  const uint64* data;
+  const Word* data;
   int64 batch_stride, line_stride, k_stride;
   int64 lines, k;
 #if PARTS == 2
@@ -29,13 +35,14 @@ struct Operand {
 
   DEVICE int64 words() const { return PARTS * k; }
 
+  // As a double, whatever it is.
   DEVICE uint64 at(int64 batch, int64 line, int64 word) const {
-    const uint64* start = data + batch * batch_stride + line * line_stride;
+    const Word* start = data + batch * batch_stride + line * line_stride;
 #if PARTS == 2
-    return start[(word >> 1) * k_stride + (word & 1)] ^
+    return widened(start[(word >> 1) * k_stride + (word & 1)]) ^
            (uint64)(word & conjugated) << 63;
 #else
-    return start[word * k_stride];
+    return widened(start[word * k_stride]);
 #endif
   }
 };

@@ -29,7 +29,7 @@ struct Work {
 
 // Where a warp's entries of a line are in memory, and which these are.
 struct Segment {
-  const uint64* entries;  // in shared memory; of imaginary parts `pitch` further
+  const Word* entries;  // in shared memory; of imaginary parts `pitch` further
   int pitch, share;
   int64 batch, line, start;
 };
@@ -48,7 +48,7 @@ DEVICE void planes_of(NoTables, const Lines& side, const Segment& at, Scaling sc
     uint64 bits[GROUP_WORDS];
 #pragma unroll
     for (int i = 0; i < GROUP_WORDS; ++i) {
-      bits[i] = at.entries[i % PARTS * at.pitch + swizzled(h) + i / PARTS];
+      bits[i] = widened(at.entries[i % PARTS * at.pitch + swizzled(h) + i / PARTS]);
 #if PARTS == 2
       bits[i] ^= (uint64)(i & side.x.conjugated) << 63;
 #endif
@@ -80,7 +80,7 @@ DEVICE void planes_of(const LaneTables& tables, const Lines& side, const Segment
   target += 2 * g * stride + 16 * t;
   // The conjugate's residues are the same, the other way round.
   int64 of_sign[2] = {side.x.conjugated ? stride : 0, side.x.conjugated ? 0 : stride};
-  const uint64* place = at.entries + first;
+  const Word* place = at.entries + first;
   const int other = (first ^ 8) - first, imaginary = at.pitch;
 #if CUT_PLANE
   uint8* cut = (uint8*)side.cuts.group(at.batch, at.line, at.start) + cut_entry(lane);
@@ -88,12 +88,13 @@ DEVICE void planes_of(const LaneTables& tables, const Lines& side, const Segment
 #endif
 #pragma unroll 1
   for (int h = 0; h < stop; h += STEP) {
-    uint64 bits[2][2] = {{place[0], place[other]},
-                         {place[imaginary], place[imaginary + other]}};
+    Word bits[2][2] = {{place[0], place[other]},
+                       {place[imaginary], place[imaginary + other]}};
     uint64 value[2][2];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      value[i / 2][i % 2] = integer_of<plain>(bits[i / 2][i % 2], scaling);
+      value[i / 2][i % 2] =
+          offset_to(OFFSET, integer_of<plain>(bits[i / 2][i % 2], scaling));
     uint32 bytes[2][2][4];
     tables.residues(value[0], value[1], bytes);
     bool inside = h + 16 * t < stop;
@@ -130,20 +131,21 @@ DEVICE void planes_of(const LaneTables& tables, const Lines& side, const Segment
   uint8* target = (uint8*)side.planes.group(at.batch, at.line, at.start);
   target += g * plane_stride + 16 * t;
   uint8* second = target + 8 * plane_stride;
-  const uint64* place = at.entries + first;
+  const Word* place = at.entries + first;
   const int64 other = (first ^ 8) - first;
-  uint64 next[2] = {place[0], place[other]};
+  Word next[2] = {place[0], place[other]};
 #pragma unroll 1
   for (int left = stop; left > 0; left -= STEP) {
     // Those of the next step are under way while this one's are worked on; after the
     // last step they are not used, whatever follows the line in shared memory.
-    uint64 bits[2] = {next[0], next[1]};
+    Word bits[2] = {next[0], next[1]};
     place += STEP;
     next[0] = place[0];
     next[1] = place[other];
     uint64 value[2];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) value[i] = integer_of<plain>(bits[i], scaling);
+    for (int i = 0; i < 2; ++i)
+      value[i] = offset_to(OFFSET, integer_of<plain>(bits[i], scaling));
     uint32 bytes[2][4];
     tables.residues(value, bytes);
     bool inside = left > 16 * t;
@@ -174,7 +176,8 @@ DEVICE void planes_of(const LaneTables& tables, const Lines& side, const Segment
 template <int blocks>
 DEVICE void lines_in_cluster(const Work& work) {
   let_next_start();
-  DYNAMIC_SHARED(uint64, tile);
+  DYNAMIC_SHARED(uint64, storage);
+  Word* tile = (Word*)storage;
   bool second = blockIdx.x >= work.first_blocks;
   const Lines& side = work.sides[second];
   uint32 block = blockIdx.x - (second ? (uint32)work.first_blocks : 0u);
@@ -183,7 +186,7 @@ DEVICE void lines_in_cluster(const Work& work) {
   int64 batch = group / groups, first_line = (int64)(group % groups) << line_bits;
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
-  int row_bits = line_bits + PART_BITS, pitch = chunk + (16 >> row_bits);
+  int row_bits = line_bits + PART_BITS, pitch = chunk + (BANKS >> row_bits);
   Slots& slots = *(Slots*)(tile + ((int64)pitch << row_bits));
   open_slots<blocks>(slots);
   wait_for_last();
@@ -194,8 +197,8 @@ DEVICE void lines_in_cluster(const Work& work) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int of_block = warp & ((1 << line_bits) - 1);
   int share = chunk >> 3 << line_bits, shift = (warp >> line_bits) * share;
-  const uint64* part = tile + PARTS * of_block * pitch + shift;
-  const uint64* spread_out = part + swizzled(lane) - lane;
+  const Word* part = tile + PARTS * of_block * pitch + shift;
+  const Word* spread_out = part + swizzled(lane) - lane;
 #if PARTS == 2
   // The words of a part, then those of the other one.
   int jump = pitch - share;

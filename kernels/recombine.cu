@@ -20,7 +20,7 @@ struct PairSums {
 // the one rounding left.
 KERNEL void recombine(PairSums sums, Operand a, LineFacts rows, int64 batch_a, Operand b,
                       LineFacts columns, int64 batch_b, Result out, int64 width,
-                      int* flags, Result low) {
+                      int* flags, Beside low) {
   Entries entries(out.rows, out.columns, (int)width);
   if (entries.outside) return;
   int64 batch = blockIdx.z, j = entries.column;
@@ -57,7 +57,7 @@ KERNEL void recombine(PairSums sums, Operand a, LineFacts rows, int64 batch_a, O
     uint32 value[VALUE_WORDS];
     bool negative = number.to_words(value);
 #endif
-    uint64 bits = rounded<VALUE_WORDS>(value, negative, exponents);
+    Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
     int special = rows.special[row] | special_column;
     bits = finished(bits, special, a, of_a, i, b, of_b, j, 0, flags);
     *out.at(batch, i, j) = bits;

@@ -8,7 +8,7 @@
 // the one rounding left.
 KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batch_a,
                         Operand b, LineFacts columns, int64 batch_b, Result out,
-                        int64 width, int* flags, Result low) {
+                        int64 width, int* flags, Beside low) {
   Entries entries(out.rows, out.columns, (int)width);
   if (entries.outside) return;
   int64 batch = blockIdx.z, j = entries.column;
@@ -28,7 +28,7 @@ KERNEL void reconstruct(Products products, Operand a, LineFacts rows, int64 batc
     for (int part = 0; part < PARTS; ++part) {
       uint32 value[VALUE_WORDS];
       bool negative = crt(values, part, value);
-      uint64 bits = rounded<VALUE_WORDS>(value, negative, exponents);
+      Bits bits = rounded<VALUE_WORDS, Bits>(value, negative, exponents);
       bits = finished(bits, special, a, of_a, i, b, of_b, j, part, flags);
       out.at(batch, i, j)[part] = bits;
 #if WITH_LOW

@@ -40,15 +40,16 @@ struct Tiles {
   Operand b;
   LineFacts columns;
   int64 batch_b;
-  Result out, low, remainders;
+  Result out;
+  Beside low, remainders;
   int* flags;
 };
 
 // Exponents of lines, by what they add to the exponent field of a result.  A line that
 // is not finite gets a number that no field comes back from.
 const int FAR_FIELD = 1 << 28;
-const int FIELD_BASE = PRODUCT_BITS + 1022;
-const uint32 LARGEST_FIELD = 2044;
+const int FIELD_BASE = PRODUCT_BITS + Format<Bits>::LARGEST_EXPONENT - 1;
+const uint32 LARGEST_FIELD = 2 * Format<Bits>::LARGEST_EXPONENT - 2;
 
 // A group of rows of a tile, by its first entry.
 struct Group {
@@ -166,14 +167,13 @@ DEVICE void wait_for_step() {
 struct Pair {
   int row, column;
   int fields[2];     // what lines add to the exponent fields
-  uint64* target;
-  uint64* mirror;    // in shared memory
+  Bits* target;
+  Bits* mirror;      // in shared memory
 };
 
 // An entry that is 0, close to P / 2, subnormal, infinite or of a line that is not finite.
-DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
-                      int entry, int part, uint32* value, bool* negative,
-                      int* exponents) {
+DEVICE Bits unusual(const Tiles& x, const Quarter& quarter, const Pair& at, int entry,
+                    int part, uint32* value, bool* negative, int* exponents) {
   int64 row = quarter.row + settled(at.row);
   int64 column = quarter.column + settled(at.column) + entry;
   int64 of_a = x.batch_a > 1 ? quarter.batch : 0;
@@ -181,12 +181,12 @@ DEVICE uint64 unusual(const Tiles& x, const Quarter& quarter, const Pair& at,
   int64 of_row = of_a * x.out.rows + row, of_column = of_b * x.out.columns + column;
   *negative = corrected(value, *negative);
   *exponents = x.rows.exponents[of_row] + x.columns.exponents[of_column];
-  uint64 bits = rounded<LIMB_WORDS>(value, *negative, *exponents + LIMB_PAD);
+  Bits bits = rounded<LIMB_WORDS, Bits>(value, *negative, *exponents + LIMB_PAD);
   int special = x.rows.special[of_row] | x.columns.special[of_column];
   return finished(bits, special, x.a, of_a, row, x.b, of_b, column, part, x.flags);
 }
 
-DEVICE void put(const Result& result, int64 batch, int64 row, int64 column, int part,
+DEVICE void put(const Beside& result, int64 batch, int64 row, int64 column, int part,
                 uint64 bits) {
   result.at(batch, row, column)[part] = bits;
 #if SYMMETRIC
@@ -197,7 +197,7 @@ DEVICE void put(const Result& result, int64 batch, int64 row, int64 column, int 
 // Sums of residues to one part of two results.
 DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at, int part,
                    LimbPair* sums, bool negated, const Weights& weights,
-                   const bool* inside, uint64* results) {
+                   const bool* inside, Bits* results) {
   take_quotient(sums, negated, weights);
   uint32 value[2][LIMB_WORDS];
   bool negative[2], usual[2];
@@ -211,7 +211,7 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at, int p
     uint32 top = value[entry][LIMB_WORDS - 1];
     int zeros = leading_zeros(top);
     uint32 field = (uint32)(at.fields[entry] - zeros);
-    results[entry] = rounded_inside<LIMB_WORDS>(value[entry], zeros, field, sign);
+    round_inside<LIMB_WORDS>(value[entry], zeros, field, sign, &results[entry]);
     usual[entry] = top - 1 < LIMB_HALF_TOP - 1 && field <= LARGEST_FIELD;
     exponents[entry] = FIELD_BASE - at.fields[entry];
   }
@@ -247,14 +247,15 @@ DEVICE void finish(const Tiles& x, const Quarter& quarter, const Pair& at, int p
 
 // Writes two results, all parts of each.
 DEVICE void write(const Tiles& x, const Pair& at, const bool* inside,
-                  uint64 (*results)[2]) {
+                  Bits (*results)[2]) {
+  const int TWO = 2 * sizeof(Bits);
   if (!inside[0]) return;
 #if PARTS == 2
 #pragma unroll
   for (int entry = 0; entry < 2; ++entry) {
     if (!inside[entry]) break;
-    uint64* target = at.target + entry * x.out.column_stride;
-    if ((uint64)target % 16 == 0) {
+    Bits* target = at.target + entry * x.out.column_stride;
+    if ((uint64)target % TWO == 0) {
       store_pair(target, results[0][entry], results[1][entry]);
     } else {
       target[0] = results[0][entry];
@@ -262,7 +263,7 @@ DEVICE void write(const Tiles& x, const Pair& at, const bool* inside,
     }
   }
 #else
-  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % 16 == 0) {
+  if (inside[1] && x.out.column_stride == 1 && (uint64)at.target % TWO == 0) {
     store_pair(at.target, results[0][0], results[0][1]);
   } else {
     at.target[0] = results[0][0];
@@ -281,11 +282,11 @@ DEVICE void write(const Tiles& x, const Pair& at, const bool* inside,
 struct Room {
   const int* row_fields;
   const int* column_fields;
-  uint64* mirror;
+  Bits* mirror;
 };
 
 DEVICE Pair pair_at(const Room& room, const Quarter& quarter, int row, int column,
-                    uint64* target) {
+                    Bits* target) {
   Pair at;
   at.row = row;
   at.column = column;
@@ -316,7 +317,7 @@ DEVICE void add_product(const LimbPair* from, const uint32* words, int q, uint32
 // The two entries of one half of a thread's words, in every quarter of C; `row`,
 // `column` and `target` are the first one's in the first quarter.
 DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room,
-                            int row, int column, uint64* target, const uint32* words,
+                            int row, int column, Bits* target, const uint32* words,
                             uint32 half, const LimbPair* bias,
                             const Weights& weights) {
   auto inside = [&](const Quarter& quarter, bool* found) {
@@ -329,7 +330,7 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
   Pair at = pair_at(room, quarter, row, column, target);
   bool there[2];
   inside(quarter, there);
-  uint64 results[PARTS][2];
+  Bits results[PARTS][2];
   uint32 bytes[2 * BYTE_WORDS];
   product_bytes(words, 0, half, false, bytes);
 #pragma unroll
@@ -342,12 +343,12 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
 #else
   auto write = [&](int lower, int right, LimbPair* sums, bool negated) {
     Quarter quarter(x, group, lower, right);
-    uint64* place = target + lower * x.half_rows * x.out.row_stride +
+    Bits* place = target + lower * x.half_rows * x.out.row_stride +
                     right * x.half_columns * x.out.column_stride;
     Pair at = pair_at(room, quarter, row, column, place);
     bool there[2];
     inside(quarter, there);
-    uint64 results[1][2];
+    Bits results[1][2];
     finish(x, quarter, at, 0, sums, negated, weights, there, results[0]);
     ::write(x, at, there, results);
   };
@@ -371,7 +372,7 @@ DEVICE void entries_of_half(const Tiles& x, const Group& group, const Room& room
 #if SYMMETRIC
 // A patch that lies in shared memory by columns, as rows of the lower triangle.
 DEVICE void write_mirrored(const Tiles& x, int64 batch, int64 row, int64 column,
-                           const uint64* mirror, int lane) {
+                           const Bits* mirror, int lane) {
   int64 i = row + lane % PATCH_ROWS;
   for (int c = lane / PATCH_ROWS; c < PATCH_COLUMNS; c += LANES / PATCH_ROWS) {
     if (i < x.out.rows && column + c < x.out.columns)
@@ -417,7 +418,7 @@ KERNEL void reconstruct_tiles(Tiles x) {
   if (most.rows <= 0 || most.columns <= 0) return;
 
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
-  uint64* mirrors = (uint64*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
+  Bits* mirrors = (Bits*)(shared + warps * (AHEAD + 1) * STEP_WORDS);
   Room room = {row_fields, column_fields,
                mirrors + warp * PATCH_COLUMNS * MIRROR_PITCH};
   Copies copies(buffers, lane);
@@ -456,7 +457,7 @@ KERNEL void reconstruct_tiles(Tiles x) {
     int first_row = next_row, first_column = next_column;
     int row = settled(first_row + lane_row);
     int column = settled(first_column + lane_column);
-    uint64* target = x.out.at(group.batch, group.row + row, group.column + column);
+    Bits* target = x.out.at(group.batch, group.row + row, group.column + column);
     const uint8* source = next_source + AHEAD * STEP_BYTES;
     next += stride;
     look();

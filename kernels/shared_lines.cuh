@@ -15,9 +15,12 @@ const int WARPS = ALONG_THREADS / WARP;
 
 // ---- Lines in shared memory ----
 
+const int BANKS = 128 / (int)sizeof(Word);  // one word wide
+
 // Where entry h of a row lies: groups of eight trade places so that what the lanes of
-// a warp read at a time, half of each group of 16, lies in different banks.
-HD int swizzled(int h) { return h ^ (h >> 1 & 8); }
+// a warp read at a time, half of each group of 16, lies in different banks.  Words of
+// four bytes stay: they are read in two turns as others are.
+HD int swizzled(int h) { return sizeof(Word) == 8 ? h ^ (h >> 1 & 8) : h; }
 
 // The first of the two entries of a lane, the other one being 8 further: lane 4 g + t
 // takes half a group of 16 where the 16 bytes go to lane 4 (g / 2).
@@ -25,7 +28,7 @@ DEVICE int first_entry(int lane) { return 16 * (lane >> 3) + (lane & 7); }
 
 // How lines go to shared memory.
 const int COPY_ALONG = 0;   // word by word, the lanes of a warp along k
-const int COPY_PAIRS = 1;   // the same, two neighbouring entries at a time
+const int COPY_WIDE = 1;    // the same, 16 bytes at a time
 const int COPY_ACROSS = 2;  // the lanes of a warp along the lines, then along k
 
 const int PART_BITS = PARTS - 1;
@@ -51,22 +54,23 @@ DEVICE void in_groups(int count, int step, One one) {
 // row of one part of a line is `pitch` from the next one.
 template <bool inside>
 DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
-                       int count, int line_bits, uint64* target, int pitch) {
+                       int count, int line_bits, Word* target, int pitch) {
+  const int SIZE = sizeof(Word), AT_ONCE = 16 / SIZE;
   int tid = threadIdx.x, lines = 1 << line_bits;
-  const uint64* origin = x.data + batch * x.batch_stride;
+  const Word* origin = x.data + batch * x.batch_stride;
   if (how == COPY_ACROSS) {
     int row_bits = line_bits + PART_BITS;
     int row = tid & ((1 << row_bits) - 1), first = tid >> row_bits;
     int of_block = row >> PART_BITS;
     const int step = ALONG_THREADS >> row_bits;  // a multiple of 32: same place in 32
-    const uint64* source = origin + (line + of_block) * x.line_stride +
+    const Word* source = origin + (line + of_block) * x.line_stride +
                            (start + first) * x.k_stride + (row & PART_BITS);
     int64 source_step = step * x.k_stride;
-    uint64* place = target + row * pitch + swizzled(first);
+    Word* place = target + row * pitch + swizzled(first);
     int64 left = line + of_block < x.lines ? x.k - start - first : 0;
     in_groups(count, step, [&](int h) {
       bool real = inside || h < left;
-      copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
+      copy_later<SIZE>(place + h, real ? source : x.data, real ? SIZE : 0);
       source += source_step;
     });
     return;
@@ -76,27 +80,31 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
 #if PARTS == 2
   // Lanes of both parts by turns; entries that are 16 further have another place in 32.
   int first = (warp >> line_bits) * share + (lane >> 1);
-  const uint64* source = origin + (line + of_block) * x.line_stride +
-                         (start + first) * x.k_stride + (lane & 1);
-  uint64* row = target + (2 * of_block + (lane & 1)) * pitch;
-  uint64 *place = row + swizzled(first), *second = row + swizzled(first + 16);
+  const Word* source = origin + (line + of_block) * x.line_stride +
+                       (start + first) * x.k_stride + (lane & 1);
+  Word* row = target + (2 * of_block + (lane & 1)) * pitch;
+  Word *place = row + swizzled(first), *second = row + swizzled(first + 16);
   int64 left = line + of_block < x.lines ? x.k - start - first : 0;
   int64 half = WARP / 2 * x.k_stride;
   in_groups(share, WARP, [&](int h) {
     bool real = inside || h < left, other = inside || h + WARP / 2 < left;
-    copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
-    copy_later<8>(second + h, other ? source + half : x.data, other ? 8 : 0);
+    copy_later<SIZE>(place + h, real ? source : x.data, real ? SIZE : 0);
+    copy_later<SIZE>(second + h, other ? source + half : x.data, other ? SIZE : 0);
     source += 2 * half;
   });
 #else
-  int first = (warp >> line_bits) * share + (how == COPY_PAIRS ? 2 * lane : lane);
-  const uint64* source =
+  int first = (warp >> line_bits) * share + (how == COPY_WIDE ? AT_ONCE * lane : lane);
+  const Word* source =
       origin + (line + of_block) * x.line_stride + (start + first) * x.k_stride;
-  uint64* place = target + of_block * pitch + swizzled(first);
+  Word* place = target + of_block * pitch + swizzled(first);
   int64 left = line + of_block < x.lines ? x.k - start - first : 0;
-  if (how == COPY_PAIRS) {
-    in_groups(share, 2 * WARP, [&](int h) {
-      int real = inside || h + 1 < left ? 16 : h < left ? 8 : 0;
+  if (how == COPY_WIDE) {
+    // A share is a multiple of 64 entries: of words of four bytes, half a step.
+    int mine = AT_ONCE > 2 ? share - AT_ONCE * lane : share;
+    in_groups(mine, AT_ONCE * WARP, [&](int h) {
+      int real = inside || h + AT_ONCE <= left ? 16
+                 : h < left                    ? SIZE * (int)(left - h)
+                                               : 0;
       copy_later<16>(place + h, real ? source + h : x.data, real);
     });
     return;
@@ -104,14 +112,14 @@ DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64
   int64 source_step = WARP * x.k_stride;
   in_groups(share, WARP, [&](int h) {
     bool real = inside || h < left;
-    copy_later<8>(place + h, real ? source : x.data, real ? 8 : 0);
+    copy_later<SIZE>(place + h, real ? source : x.data, real ? SIZE : 0);
     source += source_step;
   });
 #endif
 }
 
 DEVICE void copy_lines(const Operand& x, int how, int64 batch, int64 line, int64 start,
-                       int count, int line_bits, uint64* target, int pitch) {
+                       int count, int line_bits, Word* target, int pitch) {
   bool inside = start + count <= x.k && line + (1 << line_bits) <= x.lines;
   if (inside)
     copy_lines<true>(x, how, batch, line, start, count, line_bits, target, pitch);
@@ -127,10 +135,45 @@ struct Scaling {
   bool plain;
 };
 
+// Whether plain lines have integers of 32 bits.
+#ifdef SHORT_INTEGERS
+const bool IS_SHORT = true;
+#else
+const bool IS_SHORT = false;
+#endif
+
 DEVICE Scaling scaling_of(uint64 largest, int special, int exponent) {
   int e = largest ? top_exponent(largest) : 0;
-  return {exponent, e, !special && is_plain_line(largest, exponent)};
+  bool plain = !special;
+  if (sizeof(Word) == 8) plain = plain && is_plain_line(largest, exponent);
+  else if (!IS_SHORT) plain = plain && largest && is_plain_single_line(e, exponent);
+  else plain = plain && largest && is_short_line(e, exponent);
+  return {exponent, e, plain};
 }
+
+// Where the lines' bits in FP32 come from: for doubles see `ceiling_in_close`.
+#ifdef SINGLE
+struct Close {
+  float scale;
+
+  DEVICE Close(int e) : scale(as_float((127 + NORM_BITS - 1 - e) << 23)) {}
+  DEVICE int ceiling(Word bits) const { return raised_product(bits, scale); }
+  // Whether there is such a scale.
+  static DEVICE bool has(uint32, uint64 largest) {
+    return top_exponent(largest) >= NORM_BITS - 127;
+  }
+};
+#else
+struct Close {
+  uint32 rebase;
+
+  DEVICE Close(int e) : rebase(close_rebase(e)) {}
+  DEVICE int ceiling(Word bits) const { return ceiling_in_close(bits, rebase); }
+  static DEVICE bool has(uint32 lowest, uint64 largest) {
+    return is_close(lowest, largest);
+  }
+};
+#endif
 
 // The sums of a warp's part of a line, as `sums_of` makes them; `lowest` is the
 // smallest upper word of a magnitude in it.
@@ -140,13 +183,16 @@ DEVICE Sums sums_of_warp(Entry entry, int share, int lane, uint64 largest, int s
   Sums sums = {0, 0};
   if (!largest) return sums;
   int e = top_exponent(largest);
-  if (w != NORM_BITS || special || !is_plain_size(largest))
-    return sums_of(entry, lane, share, WARP, e, w);
-  if (is_close(lowest, largest)) {
-    uint32 rebase = close_rebase(e), norms = 0;
+  if (w != NORM_BITS || special || !is_plain_size(largest)) {
+    auto wide = [entry](int64 h) { return widened(entry(h)); };
+    return sums_of(wide, lane, share, WARP, e, w);
+  }
+  if (Close::has(lowest, largest)) {
+    const Close close(e);
+    uint32 norms = 0;
 #pragma unroll 8
     for (int h = lane; h < share; h += WARP) {
-      uint32 t = (uint32)ceiling_in_close(entry(h), rebase);
+      uint32 t = (uint32)close.ceiling(entry(h));
       sums.squares += (uint64)t * t;
       norms += t;
     }
@@ -158,7 +204,7 @@ DEVICE Sums sums_of_warp(Entry entry, int share, int lane, uint64 largest, int s
   }
 #pragma unroll 8
   for (int h = lane; h < share; h += WARP) {
-    uint32 t = ceiling_in_plain(entry(h), e, NORM_BITS);
+    uint32 t = ceiling_in_plain(widened(entry(h)), e, NORM_BITS);
     sums.squares += (uint64)t * t;
     sums.norms += t;
   }
@@ -166,18 +212,39 @@ DEVICE Sums sums_of_warp(Entry entry, int share, int lane, uint64 largest, int s
 }
 
 #if !WIDE
+// How scaled integers are held: with their offset, or those of 32 bits without.
+template <bool is_short>
+struct Held {
+  typedef uint64 Integer;
+  static const uint64 ADDED = OFFSET;
+};
+
+template <>
+struct Held<true> {
+  typedef int Integer;
+  static const int ADDED = 0;
+};
+
+// With an offset, whatever it is held in.
+HD uint64 offset_to(uint64, uint64 value) { return value; }
+HD uint64 offset_to(uint64 offset, int value) { return offset + (uint64)(int64)value; }
+
 template <bool plain>
-DEVICE uint64 integer_of(uint64 bits, Scaling line) {
-  int none;
-  return plain ? integer_in_plain<TRUNCATE>(bits, line.exponent)
-               : scaled_integer<false, TRUNCATE>(bits, line.exponent, &none);
+DEVICE typename Held<plain && IS_SHORT>::Integer integer_of(Word bits, Scaling line) {
+  if constexpr (plain && IS_SHORT) {
+    return short_integer<TRUNCATE>(bits, line.exponent);
+  } else {
+    int none;
+    return plain ? integer_in_plain<TRUNCATE>(bits, line.exponent)
+                 : scaled_integer<false, TRUNCATE>(widened(bits), line.exponent, &none);
+  }
 }
 
 // floor(|x| 2^(6 - e))
 template <bool plain>
-DEVICE uint32 cut_of(uint64 bits, Scaling line) {
+DEVICE uint32 cut_of(Word bits, Scaling line) {
   return plain ? floor_in_plain(bits, line.e, FIRST_LOOK_BITS)
-               : (uint32)scaled_floor(bits, FIRST_LOOK_BITS - 1 - line.e);
+               : (uint32)scaled_floor(widened(bits), FIRST_LOOK_BITS - 1 - line.e);
 }
 
 // ---- Residues ----

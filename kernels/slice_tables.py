@@ -18,10 +18,13 @@ class Digits(NamedTuple):
         S, 1 to 16.
     bits_per_slice : int
         b, 2 to 8.
+    single : bool
+        Whether operands are float32.
     """
 
     num_slices: int
     bits_per_slice: int
+    single: bool = False
 
 
 class Sums(NamedTuple):
@@ -40,6 +43,8 @@ class Sums(NamedTuple):
         "exact" or "float64".
     with_low : bool
         Whether what the rounding leaves is wanted, too; not for "float64".
+    single, single_result : bool
+        Whether operands, and C, are float32.
     """
 
     bits_per_slice: int
@@ -47,6 +52,8 @@ class Sums(NamedTuple):
     wide: bool
     accumulate: str
     with_low: bool = False
+    single: bool = False
+    single_result: bool = False
 
 
 _DOUBLE_WORDS = 2

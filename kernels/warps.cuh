@@ -104,7 +104,7 @@ DEVICE void multiply_bytes(int* sum, const uint32* table, uint32 low, uint32 hig
 
 // `size` bytes to shared memory, of which `real` are read and the others are 0.
 template <int size>
-DEVICE void copy_later(uint64* target, const uint64* source, int real) {
+DEVICE void copy_later(void* target, const void* source, int real) {
 #ifdef __CUDA_ARCH__
   asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2, %3;" ::"r"(
                    (uint32)__cvta_generic_to_shared(target)),

@@ -24,18 +24,21 @@ struct Quadrants {
 DEVICE_TABLE Tables SUM_TABLES(true);
 
 // Factor i of the seven from the integers of the quadrants: 00, 01, 10, 11, each with
-// its offset.  Results have the offset 2^63.  The order is one in which few numbers are
+// its offset.  Results have the offset 2^63, eight times theirs.  Integers that are held
+// without an offset give results without.  The order is one in which few numbers are
 // needed at a time; `place_of_factor` says which product it is for.
-DEVICE uint64 factor(const uint64* x, bool is_left, int i) {
-  uint64 first = is_left ? x[2] + x[3] + 6 * OFFSET : x[2] - x[0] + 8 * OFFSET;
-  uint64 second = (is_left ? x[2] - x[0] : x[0] - x[2]) + x[3] + 7 * OFFSET;
-  if (i == 0) return x[0] + 7 * OFFSET;
-  if (i == 1) return x[1] + 7 * OFFSET;
-  if (i == 2) return x[3] + 7 * OFFSET;
-  if (i == 3) return (is_left ? x[0] : x[3]) - x[2] + 8 * OFFSET;
+template <class Integer>
+DEVICE Integer factor(const Integer* x, bool is_left, int i) {
+  const Integer ADDED = Held<sizeof(Integer) == 4>::ADDED;
+  Integer first = is_left ? x[2] + x[3] + 6 * ADDED : x[2] - x[0] + 8 * ADDED;
+  Integer second = (is_left ? x[2] - x[0] : x[0] - x[2]) + x[3] + 7 * ADDED;
+  if (i == 0) return x[0] + 7 * ADDED;
+  if (i == 1) return x[1] + 7 * ADDED;
+  if (i == 2) return x[3] + 7 * ADDED;
+  if (i == 3) return (is_left ? x[0] : x[3]) - x[2] + 8 * ADDED;
   if (i == 4) return first;
   if (i == 5) return second;
-  return is_left ? x[1] - second + 15 * OFFSET : second - x[1] + OFFSET;
+  return is_left ? x[1] - second + 15 * ADDED : second - x[1] + ADDED;
 }
 
 DEVICE int place_of_factor(bool is_left, int i) {
@@ -47,7 +50,7 @@ DEVICE int place_of_factor(bool is_left, int i) {
 // A line of each quadrant in shared memory: the other line, and the other half of k, are
 // so many entries further.
 struct Corner {
-  const uint64* entries;
+  const Word* entries;
   int by_line, by_k;
 };
 
@@ -64,7 +67,7 @@ DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64
   bool is_left = side.is_left;
 #pragma unroll 1
   for (int h = 0; h < stop; h += STEP) {
-    uint64 x[2][4];
+    typename Held<plain && IS_SHORT>::Integer x[2][4];
 #if CUT_PLANE
     uint32 cut[4][2];
 #endif
@@ -72,7 +75,7 @@ DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        uint64 bits = corner.entries[(q >> 1) * corner.by_line + (q & 1) * corner.by_k +
+        Word bits = corner.entries[(q >> 1) * corner.by_line + (q & 1) * corner.by_k +
                                      h + (i ? first ^ 8 : first)];
         x[i][q] = integer_of<plain>(bits, scaling[q >> 1]);
 #if CUT_PLANE
@@ -94,8 +97,8 @@ DEVICE void sums_to_planes(Corner corner, int stop, const Quadrants& side, int64
 #endif
 #pragma unroll
     for (int product = 0; product < PRODUCTS; ++product) {
-      uint64 value[2] = {factor(x[0], is_left, product),
-                         factor(x[1], is_left, product)};
+      uint64 value[2] = {offset_to(8 * OFFSET, factor(x[0], is_left, product)),
+                         offset_to(8 * OFFSET, factor(x[1], is_left, product))};
       uint32 bytes[2][4];
       tables.residues(value, bytes);
       if (h + 16 * t >= stop) continue;

@@ -27,7 +27,8 @@ struct Scalings {
 template <int blocks>
 DEVICE void winograd_in_cluster(const Work& work) {
   let_next_start();
-  DYNAMIC_SHARED(uint64, tile);
+  DYNAMIC_SHARED(uint64, storage);
+  Word* tile = (Word*)storage;
   bool second = blockIdx.x >= work.first_blocks;
   const Lines& side = work.sides[second];
   const Quadrants& to = side.to;
@@ -37,7 +38,7 @@ DEVICE void winograd_in_cluster(const Work& work) {
   int64 first_line = (int64)(block / blocks) << line_bits;
   int64 start = blocks == 1 ? 0 : (int64)chunk * cluster_rank();
   // What lanes along the lines write at a time lies in different banks.
-  int pitch = 2 * chunk + (16 >> line_bits);
+  int pitch = 2 * chunk + (BANKS >> line_bits);
   Slots& slots = *(Slots*)(tile + ((int64)pitch << (line_bits + 1)));
   open_slots<blocks>(slots);
 #pragma unroll 1
@@ -56,7 +57,7 @@ DEVICE void winograd_in_cluster(const Work& work) {
   int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int of_block = warp & (2 * lines - 1), part = warp >> (line_bits + 1);
   int share = chunk >> 2 << (line_bits + 1);
-  const uint64* spread_out =
+  const Word* spread_out =
       tile + of_block * pitch + part * share + swizzled(lane) - lane;
   auto entry = [spread_out](int64 h) { return spread_out[(int)h]; };
   wait_for_copies();

@@ -5,7 +5,7 @@
 const int DEPTH = 128;     // entries of a line of a quadrant in a block
 const int LINE_BITS = 3;   // lines of a quadrant in a block
 const uint32 BAND = 16;    // parts of k whose blocks follow each other
-const int QUADRANT_PITCH = 4 * DEPTH + (16 >> LINE_BITS);
+const int QUADRANT_PITCH = 4 * DEPTH + (BANKS >> LINE_BITS);
 
 struct Work {
   Quadrants sides[2];
@@ -37,7 +37,8 @@ CLUSTERS(1, 2, winograd_planes, Work);
 
 KERNEL void winograd_planes(const __grid_constant__ Work work) {
   let_next_start();
-  DYNAMIC_SHARED(uint64, tile);
+  DYNAMIC_SHARED(uint64, storage);
+  Word* tile = (Word*)storage;
   bool second = blockIdx.x >= work.first_blocks;
   const Quadrants& side = work.sides[second];
   uint32 block = blockIdx.x - (second ? (uint32)work.first_blocks : 0u);

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.config import Options
-from np_ozaki.engines.base import Engine, Outcome
+from np_ozaki.engines.base import AnyScheme, Cut, Engine, Outcome, Scheme
 from np_ozaki.engines.complex_operand import ComplexOperand, embedded, put_parts
 from np_ozaki.engines.parallel import of_batch, ranges
 from np_ozaki.engines.prepared import UNPREPARED, Pair
@@ -27,6 +27,7 @@ __all__ = [
     "as_operands",
     "complex_bound_of_ways",
     "complex_promised_bound",
+    "cut_complex",
     "is_complex",
     "multiply_complex",
 ]
@@ -139,9 +140,8 @@ def multiply_complex(
             raise _of_complex(error, 0, out.shape[1]) from None
     batch, m, n = out.shape
     k = a.shape[2]
-    results = 1 + (low is not None)
-    size = out.real.itemsize * (4 * m * k + 2 * k * n + 2 * m * n * results)
-    parts = ranges(batch, max(1, _CHUNK_BYTES // max(1, size)))
+    step = _step(m, n, k, double=low is not None, itemsize=out.real.itemsize)
+    parts = ranges(batch, step)
 
     def operand(x: Complex, part: slice, *, left: bool) -> NDArray[np.float64]:
         conj = conjugated[0 if left else 1]
@@ -171,6 +171,62 @@ def multiply_complex(
         if low is not None and rest is not None:
             put_parts(rest, low[part])
     return _together(done)
+
+
+def cut_complex(
+    engine: Engine,
+    size: tuple[int, int, int, int],
+    scheme: AnyScheme,
+    *,
+    certified: bool,
+    checked: bool,
+    double: bool,
+    workspace_bytes: int | None,
+) -> Cut:
+    """Return how a product of complex matrices on the host would be cut.
+
+    Parameters
+    ----------
+    engine : Engine
+        Who multiplies.
+    size : tuple of int
+        Batch, m, n, k of the complex matrices.
+    scheme : Scheme or Slicing
+        Moduli of the family "complex", or slices.
+    certified, checked : bool
+        As for `Engine.cut`.
+    double : bool
+        Whether the result is a double-double.
+    workspace_bytes : int, optional
+        As for `Engine.matmul`.
+
+    Returns
+    -------
+    Cut
+        `num_gemms` counts products of real matrices of the size m, n, k.
+    """
+    batch, m, n, k = size
+    how: dict[str, Any] = {
+        "certified": certified,
+        "checked": checked,
+        "workspace_bytes": workspace_bytes,
+    }
+    if engine.takes_complex and isinstance(scheme, Scheme):
+        return engine.cut(size, scheme, **how)
+    step = 1 if engine.takes_complex else _step(m, n, k, double=double, itemsize=8)
+    whole = engine.cut((min(step, batch), 2 * m, n, 2 * k), scheme, **how)
+    rest = engine.cut((batch % step, 2 * m, n, 2 * k), scheme, **how)
+    return Cut(
+        4 * whole.num_gemms,
+        batch // step * whole.tiles + rest.tiles,
+        max(whole.workspace_bytes, rest.workspace_bytes),
+    )
+
+
+def _step(m: int, n: int, k: int, *, double: bool, itemsize: int) -> int:
+    """Return how many matrices of a batch are embedded at a time."""
+    size = itemsize * (4 * m * k + 2 * k * n + 2 * m * n * (1 + double))
+    return max(1, _CHUNK_BYTES // max(1, size))
 
 
 def _together(done: list[Served]) -> Served:

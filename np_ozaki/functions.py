@@ -58,7 +58,7 @@ def _device_matmul(
     try:
         a, b = choice.as_device_array(a), choice.as_device_array(b)
         target = None if out is None else choice.as_device_array(out, copy=False)
-        reason = explicit.dtype_reason(a, b, to_float64=double, complex_too=True)
+        reason = explicit.dtype_reason(a, b)
         if reason is not None and not double:
             result = np.matmul(a, b) if target is None else np.matmul(a, b, out=target)
             return result, explicit.left_to_numpy("matmul", a, b, reason)
@@ -567,7 +567,7 @@ def _refuse_native(a: Any, b: Any, wish: str) -> None:
     """Refuse operands whose product would be left to NumPy."""
     on_device = choice.is_device_array(a) or choice.is_device_array(b)
     rule = explicit.dtype_reason if on_device else explicit.native_reason
-    reason = rule(a, b, complex_too=True)
+    reason = rule(a, b)
     if reason is not None:
         raise OperandTypeError(
             f"{reason}: left to NumPy, which {wish} does not go with; pass plain "

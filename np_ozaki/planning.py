@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import SupportsIndex, Unpack
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from np_ozaki import context
+from np_ozaki.complex_products import cut_complex
 from np_ozaki.config import (
     Check,
     EngineName,
@@ -22,7 +26,7 @@ from np_ozaki.config import (
     scheme_options,
 )
 from np_ozaki.engines import choice
-from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.base import AnyScheme, Cut, Scheme
 from np_ozaki.engines.cublas import CublasRefusal, Settings
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
 from np_ozaki.gemm import (
@@ -33,9 +37,10 @@ from np_ozaki.gemm import (
     too_small,
 )
 from np_ozaki.numerics import budget, slice_budget
+from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slice_budget import Cost
 from np_ozaki.numerics.slicing import Slicing
-from np_ozaki.precision import goal
+from np_ozaki.precision import first_scheme, goal
 from np_ozaki.stats import CUBLAS_FALLBACK
 from np_ozaki.tiling import flops
 
@@ -54,6 +59,8 @@ class Plan:
         Size.
     scope : str
         What a scope with these options would do: "routed", or why it would not.
+    dtype : str
+        "float64" or "complex128".
     scaling : str or None
         Rule of the scaling exponents of moduli; None for others.
     num_moduli : int or None
@@ -61,14 +68,16 @@ class Plan:
         and more for entries of wide range.  None for slices, for native, and for
         "exact", where the entries decide.
     bits : float or None
-        Bits that an entry of a row of k equal entries keeps; float64 has 53.
+        Bits that an entry, or a part of a complex one, of a row of k equal entries
+        keeps; float64 has 53.
     relative_error : float or None
         Largest error of C before its one rounding, relative to the product of the
         norms of row and column, that is guaranteed for any operands.
     num_gemms : int or None
-        Matrix products of this size that the engine makes: INT8 on a GPU, one a modulus
-        and one for a certificate, or one a pair of slices; FP64 on the CPU engine,
-        which is why a product there costs at least so many native ones.
+        Products of real matrices of this size that the engine makes: INT8 on a GPU, one
+        a modulus and one for a certificate, or one a pair of slices, and two or four
+        times as many of complex matrices; FP64 on the CPU engine, which is why a
+        product there costs at least so many native ones.
     tiles : int or None
         Tiles that it is cut to.
     workspace_bytes : int or None
@@ -105,6 +114,7 @@ class Plan:
     by_slices: Cost | None = None
     mantissa_bits: int | None = None
     fallback: str | None = None
+    dtype: str = "float64"
 
     @property
     def num_slices(self) -> int | None:
@@ -119,18 +129,31 @@ class Plan:
 
     @property
     def flops(self) -> int:
-        """2 m n k times the batch: the operations of one conventional product."""
-        return self.batch * flops(self.m, self.n, self.k)
+        """Operations of one conventional product: 2 m n k times the batch.
+
+        8 m n k of complex matrices.
+        """
+        each = 4 if self.family == "complex" else 1
+        return each * self.batch * flops(self.m, self.n, self.k)
+
+    @property
+    def family(self) -> Family:
+        """Whose moduli: "real" or "complex"."""
+        return "complex" if self.dtype == "complex128" else "real"
 
     @property
     def gemm_operations(self) -> int | None:
         """Operations of all the engine's matrix products, multiplied and added."""
-        return None if self.num_gemms is None else self.num_gemms * self.flops
+        if self.num_gemms is None:
+            return None
+        return self.num_gemms * self.batch * flops(self.m, self.n, self.k)
 
     def __str__(self) -> str:
         """Return a line for each thing that is known."""
         size = f"{self.m} x {self.k} by {self.k} x {self.n}"
-        lines = [f"product    {self.batch} of {size}", f"engine     {self.engine}"]
+        what = "" if self.family == "real" else f", {self.dtype}"
+        lines = [f"product    {self.batch} of {size}{what}"]
+        lines.append(f"engine     {self.engine}")
         if self.num_moduli is not None:
             lines.append(f"moduli     {self.num_moduli}, scaling {self.scaling}")
             lines.append(f"accuracy   {self.bits:.1f} bits an entry")
@@ -177,6 +200,7 @@ def plan(
     k: SupportsIndex,
     *,
     batch: SupportsIndex = 1,
+    dtype: DTypeLike = np.float64,
     precision: Precision | None = None,
     scaling: Scaling | None = None,
     engine: EngineName | None = None,
@@ -197,6 +221,8 @@ def plan(
         Rows of A, columns of B, inner length; 0 or more.
     batch : int, optional
         So many products.
+    dtype : dtype_like, default float64
+        Of the product: float64 or complex128.
     precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
     **more : object
@@ -212,7 +238,7 @@ def plan(
     OptionError
         A length is negative, or an option out of range.
     OperandTypeError
-        A length is no integer.
+        A length is no integer, or `dtype` is none that an engine multiplies.
     EngineUnavailableError
         ``engine="cuda"`` without CuPy or a GPU for it.
 
@@ -232,6 +258,8 @@ def plan(
     count, inner = _length("batch", batch), _length("k", k)
     rows, columns = _length("m", m), _length("n", n)
     size = (count, rows, columns, inner)
+    name = _dtype_name(dtype)
+    parts = 2 if name == "complex128" else 1
     if engine == "native" and check is None:
         check = False
     options = context.default_options().with_changes(
@@ -248,9 +276,9 @@ def plan(
         raise OptionError(refusal("engine", "cublas", limit, remedy))
     if output == "dd":
         check_doubles(options)
-    scope = _scope(options, rows, columns, inner)
-    result = Plan("native", *size, scope)
-    if native_reason(options) or too_small(options, rows, columns, inner):
+    real_size = parts * rows, columns, parts * inner
+    result = Plan("native", *size, _scope(options, *real_size), dtype=name)
+    if native_reason(options) or too_small(options, *real_size):
         return result
     if options.engine == "cublas":
         result = _by_cublas(result, size, options)
@@ -259,7 +287,7 @@ def plan(
     engine_name = engine_of(options).name
     result = replace(result, engine=engine_name, scheme=options.scheme)
     if options.scheme == "slices":
-        return _by_slices(result, options)
+        return _by_slices(result, options, output)
     return _by_moduli(replace(result, scaling=options.scaling), options, output)
 
 
@@ -267,55 +295,97 @@ def _by_moduli(result: Plan, options: Options, output: Output) -> Plan:
     """Return the plan of scheme "moduli"."""
     if options.precision == "exact":
         return result
-    inner = max(1, result.k)
+    family = result.family
+    inner = max(1, result.k) * (2 if family == "complex" else 1)
     certified = not isinstance(options.precision, Integral)
-    if isinstance(options.precision, Integral):
-        num_moduli = int(options.precision)
+    if certified:
+        _, num_moduli = goal(options, inner, output == "dd", family)
+        scheme = Scheme(num_moduli, options.scaling, family=family)
     else:
-        _, num_moduli = goal(options, inner, output == "dd")
-    cut = engine_of(options).cut(
-        (result.batch, result.m, result.n, result.k),
-        Scheme(num_moduli, options.scaling),
-        certified=certified and options.scaling != "legacy",
-        checked=bool(options.check),
-        workspace_bytes=options.workspace_bytes,
-    )
+        given, _ = first_scheme(options, inner, family)
+        assert isinstance(given, Scheme)  # noqa: S101 - of a number of moduli
+        scheme, num_moduli = given, given.num_moduli
     sure = options.scaling != "legacy"
-    bits = budget.effective_bits(num_moduli, inner)
+    cut = _cut(
+        result,
+        options,
+        scheme,
+        certified=certified and sure,
+        checked=bool(options.check),
+        double=output == "dd",
+    )
+    bits = budget.effective_bits(num_moduli, inner, family)
+    error = budget.relative_error_bound(num_moduli, inner, family) if sure else None
     return replace(
         result,
         num_moduli=num_moduli,
         bits=bits,
-        relative_error=budget.relative_error_bound(num_moduli, inner) if sure else None,
+        relative_error=error,
         num_gemms=cut.num_gemms,
         tiles=cut.tiles,
         workspace_bytes=cut.workspace_bytes,
-        by_moduli=slice_budget.moduli_cost(result.m, result.n, result.k, num_moduli),
+        by_moduli=slice_budget.moduli_cost(
+            result.m, result.n, result.k, num_moduli, family
+        ),
         by_slices=_slices_of_bits(result, bits),
     )
 
 
-def _by_slices(result: Plan, options: Options) -> Plan:
+def _cut(
+    result: Plan,
+    options: Options,
+    scheme: AnyScheme,
+    *,
+    certified: bool,
+    checked: bool,
+    double: bool,
+) -> Cut:
+    """Return how the engine would cut the product."""
+    engine, size = engine_of(options), (result.batch, result.m, result.n, result.k)
+    if result.family == "complex":
+        return cut_complex(
+            engine,
+            size,
+            scheme,
+            certified=certified,
+            checked=checked,
+            double=double,
+            workspace_bytes=options.workspace_bytes,
+        )
+    return engine.cut(
+        size,
+        scheme,
+        certified=certified,
+        checked=checked,
+        workspace_bytes=options.workspace_bytes,
+    )
+
+
+def _by_slices(result: Plan, options: Options, output: Output) -> Plan:
     """Return the plan of scheme "slices"."""
     slicing = options.slicing
-    cut = engine_of(options).cut(
-        (result.batch, result.m, result.n, result.k),
+    cut = _cut(
+        result,
+        options,
         slicing,
         certified=False,
         checked=False,
-        workspace_bytes=options.workspace_bytes,
+        double=output == "dd",
     )
+    inner = max(1, result.k) * (2 if result.family == "complex" else 1)
     bits = slice_budget.slice_bits(slicing)
     return replace(
         result,
         bits=bits,
-        relative_error=slice_budget.slice_error_bound(slicing, max(1, result.k)),
+        relative_error=slice_budget.slice_error_bound(slicing, inner),
         num_gemms=cut.num_gemms,
         tiles=cut.tiles,
         workspace_bytes=cut.workspace_bytes,
         slicing=slicing,
         by_moduli=_moduli_of_bits(result, bits),
-        by_slices=slice_budget.slices_cost(result.m, result.n, result.k, slicing),
+        by_slices=slice_budget.slices_cost(
+            result.m, result.n, result.k, slicing, result.family
+        ),
     )
 
 
@@ -324,19 +394,26 @@ def _slices_of_bits(result: Plan, bits: float) -> Cost | None:
         slicing = Slicing(slice_budget.slices_for_bits(bits))
     except OptionError:
         return None
-    return slice_budget.slices_cost(result.m, result.n, result.k, slicing)
+    return slice_budget.slices_cost(
+        result.m, result.n, result.k, slicing, result.family
+    )
 
 
 def _moduli_of_bits(result: Plan, bits: float) -> Cost:
     # Of k equal entries: log2(P) = 2 bits + log2(k) + 1.  Slices never want too many.
-    inner = max(1, result.k)
-    num_moduli = budget.moduli_for_bits(2.0 * bits + math.log2(inner) + 1.0)
-    return slice_budget.moduli_cost(result.m, result.n, result.k, num_moduli)
+    inner = max(1, result.k) * (2 if result.family == "complex" else 1)
+    whole = 2.0 * bits + math.log2(inner) + 1.0
+    num_moduli = budget.moduli_for_bits(whole, result.family)
+    return slice_budget.moduli_cost(
+        result.m, result.n, result.k, num_moduli, result.family
+    )
 
 
 def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) -> Plan:
     """Return what cuBLAS would take, or the reason why it does not multiply."""
     reason = choice.cublas_unavailable()
+    if reason is None and result.family == "complex":
+        reason = "complex products"
     if reason is not None:
         return replace(result, fallback=f"{CUBLAS_FALLBACK}{reason}")
     settings = Settings.of(options)
@@ -353,6 +430,18 @@ def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) 
         workspace_bytes=tiles.workspace_bytes,
         mantissa_bits=settings.mantissa_bits,
     )
+
+
+def _dtype_name(dtype: DTypeLike) -> str:
+    """Return the name of a dtype whose products an engine makes."""
+    try:
+        name = str(np.dtype(dtype).name)
+    except TypeError:
+        name = ""
+    if name not in {"float64", "complex128"}:
+        limit = "an engine multiplies float64 and complex128"
+        raise OperandTypeError(refusal("dtype", dtype, limit, "pass one of these"))
+    return name
 
 
 def _length(name: str, value: SupportsIndex) -> int:

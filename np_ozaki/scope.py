@@ -248,9 +248,10 @@ class enabled(_Scope):
     """Run the matrix products of plain NumPy code on an np_ozaki engine.
 
     Context manager and decorator; nothing happens before it is entered.  Caught are
-    float64 products (whatever NumPy casts to it) by ``@``, `numpy.matmul`, `numpy.dot`,
-    `numpy.inner`, `numpy.einsum` and their relatives, and by ``scipy.linalg.blas``,
-    however they were imported, and the functions of NumPy and SciPy that call them.
+    float64 and complex128 products (whatever NumPy casts to them) by ``@``,
+    `numpy.matmul`, `numpy.dot`, `numpy.inner`, `numpy.einsum` and their relatives, and
+    by ``scipy.linalg.blas``, however they were imported, and the functions of NumPy and
+    SciPy that call them.
 
     Parameters
     ----------
@@ -270,9 +271,9 @@ class enabled(_Scope):
     strategy : {"always", "performant"}, default "always"
         "performant" routes only what is predicted to be faster than native.
     min_flops : int, optional
-        Products of fewer operations (2 m n k of one matrix of a batch) stay native;
-        the default is 2 * 256**3 on the CPU engine and 2 * 1024**3 on a GPU.  Such
-        products are not counted.
+        Products of fewer operations (2 m n k of one matrix of a batch, 8 m n k of a
+        complex one) stay native; the default is 2 * 256**3 on the CPU engine and
+        2 * 1024**3 on a GPU.  Such products are not counted.
     local : bool, default False
         True: for this context (thread, task) only.  False: also for threads and tasks
         that have no scope of their own.

@@ -192,7 +192,9 @@ class CudaTiles:
     sums_bytes : int
         Bytes of all products of one entry, where these are not int32 of each plane.
     parts : int
-        Doubles that an entry of an operand or of the result has.
+        Words that an entry of an operand or of the result has.
+    word : int
+        Bytes of one.
     """
 
     batch: int
@@ -207,6 +209,7 @@ class CudaTiles:
     symmetric: bool = False
     sums_bytes: int = 0
     parts: int = 1
+    word: int = 8
 
     @property
     def entry_bytes(self) -> int:
@@ -234,8 +237,8 @@ class CudaTiles:
         panels = 0
         if self.host:
             # Two of each operand and three results, so that copies and kernels overlap.
-            panels = 16 * (self.m + self.n) * self.inner + 24 * self.m * self.n
-            panels *= self.parts
+            entries = 2 * (self.m + self.n) * self.inner + 3 * self.m * self.n
+            panels = self.word * self.parts * entries
         return self.batch * (planes + panels)
 
 
@@ -256,6 +259,7 @@ def choose_cuda_tiles(
     sums_bytes: int = 0,
     exact_k: int | None = None,
     parts: int = 1,
+    word: int = 8,
 ) -> CudaTiles:
     """Return the tiles of a product on a GPU that fit a budget.
 
@@ -273,7 +277,7 @@ def choose_cuda_tiles(
         As in `CudaTiles`.
     exact_k : int, optional
         Longest inner length of a tile; by default `INT8_K_BLOCK`.
-    parts : int, optional
+    parts, word : int, optional
         As in `CudaTiles`.
 
     Returns
@@ -285,7 +289,16 @@ def choose_cuda_tiles(
     # The plane of a certificate of complex operands is twice as long.
     deep = min(k, exact_k or INT8_K_BLOCK // parts)
     tiles = CudaTiles(
-        1, m, n, deep, k, num_planes, host, sums_bytes=sums_bytes, parts=parts
+        1,
+        m,
+        n,
+        deep,
+        k,
+        num_planes,
+        host,
+        sums_bytes=sums_bytes,
+        parts=parts,
+        word=word,
     )
     most = _PRODUCT_BYTES
     if sums_bytes:
@@ -298,7 +311,7 @@ def choose_cuda_tiles(
             tiles = replace(tiles, m=_half(tiles.m))
     if host:
         # A few panels, so that copies and kernels overlap.
-        panel = 8 * parts * k * n
+        panel = word * parts * k * n
         while tiles.n > _GOOD_TILE and 4 * tiles.n > n and panel > _PANEL_BYTES:
             tiles = replace(tiles, n=_half(tiles.n))
     floors = ((_GOOD_TILE, _GOOD_K), (_SMALLEST_TILE, _SMALLEST_TILE), (1, _ALIGNMENT))
@@ -337,6 +350,7 @@ def choose_residue_tiles(
     winograd: bool = True,
     symmetric: bool = False,
     parts: int = 1,
+    word: int = 8,
 ) -> CudaTiles | None:
     """Return the tiles of a product on a GPU that makes residue tiles.
 
@@ -354,7 +368,7 @@ def choose_residue_tiles(
         Whether a tile may take the Strassen-Winograd scheme.
     symmetric : bool, optional
         Whether B is A^T, on the device.
-    parts : int, optional
+    parts, word : int, optional
         As in `CudaTiles`.
 
     Returns
@@ -365,7 +379,9 @@ def choose_residue_tiles(
     if k > INT8_K_BLOCK // parts:
         return None
     if symmetric and m > 1:
-        tiles = CudaTiles(1, m, m, k, k, num_planes, host, True, symmetric=True)
+        tiles = CudaTiles(
+            1, m, m, k, k, num_planes, host, True, symmetric=True, word=word
+        )
         if tiles.workspace_bytes <= budget:
             return _with_batch(tiles, batch, (m, n, k), budget)
     large = min(m, n, k) >= _WINOGRAD_SIZE and winograd
@@ -373,7 +389,17 @@ def choose_residue_tiles(
         least = _WINOGRAD_SIZE if products > 1 else 1
         for rows in (m, *(x for x in _ROWS_TO_REMAKE if least <= x < m)):
             tiles = CudaTiles(
-                1, rows, n, k, k, num_planes, host, True, products, parts=parts
+                1,
+                rows,
+                n,
+                k,
+                k,
+                num_planes,
+                host,
+                True,
+                products,
+                parts=parts,
+                word=word,
             )
             tiles = _narrowed(tiles, budget)
             if tiles.workspace_bytes <= budget and tiles.n >= min(n, least):
@@ -387,7 +413,7 @@ def _narrowed(tiles: CudaTiles, budget: int) -> CudaTiles:
     count = -(-tiles.num_planes * tiles.m * n // _PRODUCT_BYTES)
     if tiles.host:
         # A few panels, so that copies and kernels overlap.
-        panels = 8 * tiles.parts * tiles.k * n // _PANEL_BYTES
+        panels = tiles.word * tiles.parts * tiles.k * n // _PANEL_BYTES
         count = max(count, min(4, -(-n // _GOOD_TILE), panels))
     while count * _GOOD_TILE < 2 * n:
         width = min(n, padded(-(-n // max(count, 1)), 2 * TILE_COLUMNS))

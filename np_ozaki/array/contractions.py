@@ -18,12 +18,17 @@ from np_ozaki.array.core import Core, mapped, unwrap, written_on_host
 from np_ozaki.array.indexing import put
 from np_ozaki.array.products import as_array, dot, matmul, multiply, on_host, placed
 from np_ozaki.array.shapes import ravel, reshape
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.routes import explicit
 from np_ozaki.routes.einsum import einsum_product
 
 __all__ = ["FUNCTIONS", "UFUNCS"]
+
+
+_LEFT: Final[Conjugated] = (True, False)
+"""What vdot, vecdot and vecmat conjugate."""
 
 
 def _transposed(x: Any, axes: Sequence[int]) -> Any:
@@ -102,7 +107,7 @@ def _vdot(cls: type[Core], a: Any, b: Any) -> Any:
     left, right = (
         ravel(x, "C") if isinstance(x, Core) else np.ravel(x) for x in (a, b)
     )
-    return dot(cls, left, right, name="vdot")
+    return dot(cls, left, right, name="vdot", conjugated=_LEFT)
 
 
 def _einsum(
@@ -161,7 +166,8 @@ def _multi_dot(cls: type[Core], arrays: Sequence[Any], *, out: Any = None) -> An
         return NotImplemented
     first, last = len(shapes[0]) == 1, len(shapes[-1]) == 1
     shape = shapes[0][: 1 - first] + shapes[-1][len(shapes[-1]) - 1 + last :]
-    if out is not None and not _takes(out, shape):
+    dtype = np.result_type(*(_view(x).dtype for x in arrays))
+    if out is not None and not _takes(out, shape, dtype):
         return NotImplemented
     if first:
         arrays[0] = _indexed(arrays[0], np.newaxis)
@@ -187,12 +193,12 @@ def _multi_dot(cls: type[Core], arrays: Sequence[Any], *, out: Any = None) -> An
     return _delivered(result, out)
 
 
-def _takes(out: Any, shape: tuple[int, ...]) -> bool:
+def _takes(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return whether a target is what numpy.dot would make."""
     view = _view(out)
     return (
         type(view) is np.ndarray
-        and view.dtype == np.float64
+        and view.dtype == dtype
         and view.shape == shape
         and view.flags.c_contiguous
         and view.flags.writeable
@@ -244,7 +250,7 @@ def _vecdot(cls: type[Core], a: Any, b: Any, axis: int = -1) -> Any:
         a, b = (np.moveaxis(x, axis, -1) for x in (a, b))
     rows = _indexed(a, (..., np.newaxis, slice(None)))
     columns = _indexed(b, (..., np.newaxis))
-    return _product_of_vectors(cls, rows, columns, (..., 0, 0), "vecdot")
+    return _product_of_vectors(cls, rows, columns, (..., 0, 0), _LEFT)
 
 
 def _matvec(cls: type[Core], a: Any, x: Any) -> Any:
@@ -252,7 +258,7 @@ def _matvec(cls: type[Core], a: Any, x: Any) -> Any:
     if not _are_ours(a, x) or _view(a).ndim < 2 or not _view(x).ndim:
         return NotImplemented
     columns = _indexed(x, (..., np.newaxis))
-    return _product_of_vectors(cls, a, columns, (..., 0), "matvec")
+    return _product_of_vectors(cls, a, columns, (..., 0))
 
 
 def _vecmat(cls: type[Core], x: Any, a: Any) -> Any:
@@ -260,17 +266,21 @@ def _vecmat(cls: type[Core], x: Any, a: Any) -> Any:
     if not _are_ours(a, x) or _view(a).ndim < 2 or not _view(x).ndim:
         return NotImplemented
     rows = _indexed(x, (..., np.newaxis, slice(None)))
-    return _product_of_vectors(cls, rows, a, (..., 0, slice(None)), "vecmat")
+    return _product_of_vectors(cls, rows, a, (..., 0, slice(None)), _LEFT)
 
 
 def _product_of_vectors(
-    cls: type[Core], a: Any, b: Any, key: tuple[Any, ...], name: str
+    cls: type[Core],
+    a: Any,
+    b: Any,
+    key: tuple[Any, ...],
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> Any:
     left, right = _view(a).shape, _view(b).shape
     if left[-1] != right[-2]:
         return NotImplemented
     options = context.default_options()
-    result, _ = multiply(cls, "matmul", a, b, None, options)
+    result, _ = multiply(cls, "matmul", a, b, None, options, conjugated=conjugated)
     found = result[key]
     return found if _view(found).ndim else unwrap(found)[()]
 

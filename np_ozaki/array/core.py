@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context
-from np_ozaki.array.storage import ON_DEVICE, Storage, count_transfer
+from np_ozaki.array.storage import COMPUTED, ON_DEVICE, Storage, count_transfer
 from np_ozaki.array.strict import check_conversion
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Prepared
@@ -97,7 +97,7 @@ class Core:
         x = x.view(np.ndarray)
         wanted = (
             x.nbytes >= _LEAST_UPLOADED
-            and x.dtype == np.float64
+            and x.dtype.char in COMPUTED
             and x.dtype.isnative
             and x.flags.aligned
             and choice.device_memory() is not None

@@ -1,8 +1,9 @@
-"""Arithmetic and comparisons of float64 on a device: what rounds there as on the host.
+"""Arithmetic and comparisons on a device: what rounds there as on the host.
 
 Each is one IEEE operation, rounded once, so the bits are NumPy's, but for the payload
-of NaN.  A device tells of no overflow or division by zero: where `numpy.errstate` asks
-for more than a warning, the host computes.
+of NaN; of complex numbers one for each part, which leaves out products and quotients.
+A device tells of no overflow or division by zero: where `numpy.errstate` asks for more
+than a warning, the host computes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, borrow
-from np_ozaki.array.storage import NotOnDevice, Storage
+from np_ozaki.array.storage import COMPUTED, NotOnDevice, Storage
 from np_ozaki.engines import choice
 
 __all__ = ["elementwise", "new_on_device"]
@@ -29,8 +30,20 @@ _UFUNCS = _COMPARISONS | {
     np.negative,
     np.positive,
     np.absolute,
+    np.conjugate,
     np.sqrt,
 }
+_COMPLEX_UFUNCS = frozenset(
+    {
+        np.equal,
+        np.not_equal,
+        np.add,
+        np.subtract,
+        np.negative,
+        np.positive,
+        np.conjugate,
+    }
+)
 _T = TypeVar("_T", bound=Core)
 _QUIET = frozenset({"ignore", "warn"})
 _LARGEST_INTEGER = 1 << 53
@@ -64,7 +77,11 @@ def elementwise(
     if any(x is None for x in operands):
         return NotImplemented
     twins = [x._view if isinstance(x, Core) else x for x in operands]
-    dtype = np.dtype(bool if ufunc in _COMPARISONS else np.float64)
+    is_complex = any(np.iscomplexobj(x) for x in twins)
+    if is_complex and ufunc not in _COMPLEX_UFUNCS:
+        return NotImplemented
+    entries = np.complex128 if is_complex else np.float64
+    dtype = np.dtype(bool if ufunc in _COMPARISONS else entries)
     target = out[0] if out else None
     if target is not None and not _accepts(target, twins, dtype):
         return NotImplemented
@@ -85,13 +102,15 @@ def _should_run(inputs: tuple[Any, ...]) -> bool:
 
 
 def _operand(x: Any) -> Any:
-    """Return an operand as float, ndarray or Core of float64, or None for others."""
+    """Return an operand as number, ndarray or Core that fits, or None for others."""
     if isinstance(x, (Core, np.ndarray)):
         view = x._view if isinstance(x, Core) else x
-        plain = type(view) is np.ndarray and view.dtype == np.float64
+        plain = type(view) is np.ndarray and view.dtype.char in COMPUTED
         return x if plain and view.dtype.isnative and view.ndim else None
     if type(x) in {float, np.float64}:
         return float(x)
+    if type(x) in {complex, np.complex128}:
+        return complex(x)
     if type(x) in {int, bool} and abs(x) <= _LARGEST_INTEGER:
         return float(x)
     return None

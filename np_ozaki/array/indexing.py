@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.array.core import Core, borrow, to_store, unwrap
 from np_ozaki.array.elementwise import new_on_device
-from np_ozaki.array.storage import NotOnDevice
+from np_ozaki.array.storage import COMPUTED, NotOnDevice
 
 __all__ = ["get", "put"]
 
@@ -132,7 +132,7 @@ def put(x: Core, key: Any, value: Any) -> None:
 
 def _put_on_device(x: Core, key: Any, value: Any) -> bool:
     """Write on the device where NumPy would only copy; return whether it was done."""
-    if x._view.dtype != np.float64:
+    if x._view.dtype.char not in COMPUTED:
         return False
     target = x._view[key]
     if not isinstance(target, np.ndarray):
@@ -146,6 +146,8 @@ def _put_on_device(x: Core, key: Any, value: Any) -> bool:
             return False
     elif type(value) in {int, float, np.float64} and abs(value) <= 1 << 53:
         source = float(value)
+    elif type(value) in {complex, np.complex128} and target.dtype.kind == "c":
+        source = complex(value)
     else:
         return False
     try:
@@ -161,8 +163,9 @@ def _put_on_device(x: Core, key: Any, value: Any) -> bool:
 
 
 def _fits(given: NDArray[Any], target: NDArray[Any]) -> bool:
-    """Return whether an array of float64 can be broadcast to a target."""
-    if given.dtype != np.float64 or not given.dtype.isnative or not given.ndim:
+    """Return whether an array can be cast and broadcast to a target."""
+    dtypes = {np.dtype(np.float64), target.dtype}
+    if given.dtype not in dtypes or not given.dtype.isnative or not given.ndim:
         return False
     shape = target.shape[target.ndim - given.ndim :]
     return given.ndim <= target.ndim and all(

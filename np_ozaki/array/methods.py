@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.array.adopt import Passed, adopt
 from np_ozaki.array.core import Core, mapped, to_store, unwrap, written_on_host
+from np_ozaki.array.elementwise import elementwise
 from np_ozaki.array.functions import count_on_host
 
 __all__ = ["Flat", "call"]
@@ -20,6 +21,7 @@ _ASKED: Final = frozenset("dump dumps item tobytes tofile tolist".split())
 """Methods that ask for the data on the host by name."""
 
 _NO_DATA: Final = frozenset(["setflags"])
+_CONJUGATES: Final = frozenset(["conj", "conjugate"])
 
 _OUT: Final[Mapping[str, int]] = {
     **dict.fromkeys("all any argmax argmin choose dot max min round".split(), 1),
@@ -54,6 +56,12 @@ def call(x: Core, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if name in _ASKED:
         data = x._piece()
         return getattr(data, name)(*unwrap(args), **unwrap(kwargs))
+    if name in _CONJUGATES and not args and not kwargs:
+        if x._view.dtype.kind in "biuf":
+            return x
+        result = elementwise(cls, np.conjugate, (x,), ())
+        if result is not NotImplemented:
+            return result
     if name in _VIEWS:
         found = getattr(x._view, name)(*unwrap(args), **unwrap(kwargs))
         if type(found) is np.ndarray:

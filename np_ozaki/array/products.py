@@ -18,12 +18,13 @@ from np_ozaki.array.core import (
     written_on_host,
 )
 from np_ozaki.array.storage import NotOnDevice
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes import explicit
-from np_ozaki.routes.decision import FLOAT64, common_dtype
+from np_ozaki.routes.decision import COMPLEX128, FLOAT64, common_dtype
 from np_ozaki.routes.numpy_api import dot as dot_arrays
 from np_ozaki.stats import CallInfo
 
@@ -49,8 +50,7 @@ def placed(
     b: Any,
     options: Options,
     *,
-    to_float64: bool = False,
-    complex_too: bool = False,
+    dtype: np.dtype[Any] | None = None,
 ) -> Any:
     """Return both operands on the device, or None where the host's are multiplied.
 
@@ -62,16 +62,13 @@ def placed(
         Operands.
     options : Options
         Of the call.
-    to_float64 : bool, optional
-        The caller asked for a float64 product of whatever is real.
-    complex_too : bool, optional
-        Operands whose product is complex128, float32 or complex64 are wanted there,
-        too.
+    dtype : dtype, optional
+        The caller asked for a product of this dtype, whatever can be cast to it.
 
     Returns
     -------
     tuple of two device arrays, or None
-        Of float64, or both of float32, complex128 or complex64.
+        Of one dtype, that of the product.
     """
     if choice.device_memory() is None:
         return None
@@ -82,14 +79,13 @@ def placed(
     ):
         return None
     left, right = (z._view if isinstance(z, Core) else z for z in (x, y))
-    kinds = {"to_float64": to_float64, "complex_too": complex_too}
-    if explicit.native_reason(left, right, **kinds) is not None:
+    if explicit.native_reason(left, right, dtype=dtype) is not None:
         return None
     if not (left.ndim and left.dtype.isnative and right.ndim and right.dtype.isnative):
         return None
     try:
-        dtype = common_dtype(left, right, wide=to_float64)
-        return _brought(x, dtype), _brought(y, dtype)
+        found = common_dtype(left, right) if dtype is None else dtype
+        return _brought(x, found), _brought(y, found)
     except MemoryError:
         # The engine brings operands from the host tile by tile.
         return None
@@ -111,7 +107,7 @@ def operand_for(x: Core, options: Options) -> Any:
     Parameters
     ----------
     x : Core
-        Of float64.
+        Of a dtype whose products are the engine's.
     options : Options
         Of those products.
 
@@ -136,8 +132,9 @@ def multiply(
     out: Any,
     options: Options,
     *,
-    to_float64: bool = False,
+    dtype: np.dtype[Any] | None = None,
     native: Callable[..., Any] = np.matmul,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> _Result:
     """Multiply under the rules of `numpy.matmul`.
 
@@ -153,10 +150,13 @@ def multiply(
         Where to write.
     options : Options
         Of the call.
-    to_float64 : bool, optional
-        The caller asked for a float64 product of whatever is real.
+    dtype : dtype, optional
+        The caller asked for a product of this dtype, whatever can be cast to it.
     native : callable, optional
         NumPy's function, of two ndarrays and perhaps `out`.
+    conjugated : tuple of bool, optional
+        Whether conj(a) takes the place of a, conj(b) that of b; operands are the
+        engine's business then.
 
     Returns
     -------
@@ -167,16 +167,17 @@ def multiply(
     """
     # First: a write in between closes them, and nothing old is kept for new data.
     prepared = prepared_pair(a, b)
-    there = placed(
-        cls, a, b, options, to_float64=to_float64, complex_too=name == "matmul"
-    )
+    there = placed(cls, a, b, options, dtype=dtype)
     if there is not None and _suits_device(name, there, out):
         try:
-            return _multiply_there(cls, name, there, out, options, native, prepared)
+            how = {"native": native, "prepared": prepared, "conjugated": conjugated}
+            return _multiply_there(cls, name, there, out, options, how)
         except (MemoryError, NotOnDevice):
             pass  # no room for the result: tile by tile, from and to the host
     product = functools.partial(
-        explicit.matmul_product if name == "matmul" else dot_arrays, prepared=prepared
+        explicit.matmul_product if name == "matmul" else dot_arrays,
+        prepared=prepared,
+        conjugated=conjugated,
     )
     if name != "matmul":
         product.keywords["route"] = name
@@ -184,7 +185,7 @@ def multiply(
     target = out._read_unasked(name) if isinstance(out, Core) else out
     with written_on_host([out]) if out is not None else contextlib.nullcontext():
         result, info = explicit.run(
-            name, native, product, operands, target, options, to_float64=to_float64
+            name, native, product, operands, target, options, dtype
         )
     if out is not None:
         return out, info
@@ -236,7 +237,7 @@ def operands(
         return a, b, None
     there = None
     if out is None or (isinstance(out, Core) and out._may_write_device()):
-        there = placed(cls, a, b, options, complex_too=True)
+        there = placed(cls, a, b, options)
     if there is not None:
         return *there, None if out is None else out._written_on_device()
     left, right = on_host(a, "matmul"), on_host(b, "matmul")
@@ -315,16 +316,10 @@ def _multiply_there(
     operands: tuple[Any, Any],
     out: Core | None,
     options: Options,
-    native: Callable[..., Any],
-    prepared: Pair,
+    how: dict[str, Any],
 ) -> _Result:
-    product = functools.partial(
-        matmul_arrays,
-        *operands,
-        route=name,
-        options=options,
-        native=native,
-        prepared=prepared,
+    product: Callable[..., Any] = functools.partial(
+        matmul_arrays, *operands, route=name, options=options, **how
     )
     if out is None:
         result, info = product(None)
@@ -354,8 +349,8 @@ def matmul(cls: type[Core], a: Any, b: Any, out: Any = None) -> Any:
     """
     options = context.default_options()
     if out is None and choice.device_memory() is None:
-        left, right = _float64_on_host(a), _float64_on_host(b)
-        if left is not None and right is not None:
+        left, right = _as_it_is(a), _as_it_is(b)
+        if left is not None and right is not None and left.dtype is right.dtype:
             # The usual case without what only others need: a third of the overhead.
             result, _ = matmul_arrays(
                 left,
@@ -369,14 +364,22 @@ def matmul(cls: type[Core], a: Any, b: Any, out: Any = None) -> Any:
     return multiply(cls, "matmul", a, b, out, options)[0]
 
 
-def _float64_on_host(x: Any) -> Any:
-    """Return what the engine takes as it is, or None."""
+def _as_it_is(x: Any) -> Any:
+    """Return what the engine takes as it is, on the host, or None."""
     view = x._view if isinstance(x, Core) and x._storage.on_host else x
-    plain = type(view) is np.ndarray and view.dtype is FLOAT64 and view.flags.aligned
-    return view if plain else None
+    if type(view) is not np.ndarray or not view.flags.aligned:
+        return None
+    return view if view.dtype is FLOAT64 or view.dtype is COMPLEX128 else None
 
 
-def dot(cls: type[Core], a: Any, b: Any, out: Any = None, name: str = "dot") -> Any:
+def dot(
+    cls: type[Core],
+    a: Any,
+    b: Any,
+    out: Any = None,
+    name: str = "dot",
+    conjugated: Conjugated = UNCONJUGATED,
+) -> Any:
     """Return `numpy.dot` of two arrays under the options in force.
 
     Parameters
@@ -389,10 +392,13 @@ def dot(cls: type[Core], a: Any, b: Any, out: Any = None, name: str = "dot") -> 
         What `numpy.dot` would make.
     name : str, optional
         Route, for the counters.
+    conjugated : tuple of bool, optional
+        As for `multiply`.
 
     Returns
     -------
     Core or scalar
     """
     options = context.default_options()
-    return multiply(cls, name, a, b, out, options, native=np.dot)[0]
+    how: dict[str, Any] = {"native": np.dot, "conjugated": conjugated}
+    return multiply(cls, name, a, b, out, options, **how)[0]

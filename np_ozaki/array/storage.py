@@ -25,7 +25,15 @@ from np_ozaki.engines.prepared import Prepared
 from np_ozaki.errors import EngineUnavailableError, refusal
 from np_ozaki.stats import Direction
 
-__all__ = ["ON_DEVICE", "NotOnDevice", "Side", "Storage", "address", "count_transfer"]
+__all__ = [
+    "COMPUTED",
+    "ON_DEVICE",
+    "NotOnDevice",
+    "Side",
+    "Storage",
+    "address",
+    "count_transfer",
+]
 
 Side = Literal["host", "device"]
 
@@ -40,6 +48,9 @@ _generation = 0
 
 ON_DEVICE = frozenset("?bBhHiIlLqQefdFD")
 """Characters of the dtypes that a device may hold."""
+
+COMPUTED = frozenset("dD")
+"""Characters of the dtypes of entries that are computed and written on a device."""
 
 
 class NotOnDevice(Exception):

@@ -15,6 +15,7 @@ from np_ozaki.array.elementwise import elementwise
 from np_ozaki.array.functions import count_on_host
 from np_ozaki.array.products import multiply
 from np_ozaki.engines import choice
+from np_ozaki.routes.decision import is_multiplied
 
 __all__ = ["call", "is_stranger"]
 
@@ -89,7 +90,8 @@ def _on_engine_or_device(
     others = kwargs.keys() - {"out"}
     if ufunc is np.matmul and others <= {"dtype"}:
         dtype = kwargs.get("dtype")
-        if dtype is None or np.dtype(dtype) == np.float64:
+        wanted = None if dtype is None else np.dtype(dtype)
+        if wanted is None or is_multiplied(wanted):
 
             def native(a: Any, b: Any, out: Any = None) -> Any:
                 return np.matmul(a, b, out=out, dtype=dtype)
@@ -102,7 +104,7 @@ def _on_engine_or_device(
                 b,
                 out[0] if out else None,
                 context.default_options(),
-                to_float64=dtype is not None,
+                dtype=wanted,
                 native=native if dtype is not None else np.matmul,
             )
             return result

@@ -225,7 +225,11 @@ class Engine(Protocol):
         checked: bool,
         workspace_bytes: int | None,
     ) -> Cut:
-        """Return how a product of (batch, m, n, k) would be cut."""
+        """Return how a product of (batch, m, n, k) would be cut.
+
+        With `takes_complex` and moduli of the family "complex" these are of complex
+        matrices, and products are of real ones of their size.
+        """
         ...
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:

@@ -34,7 +34,7 @@ from np_ozaki.engines.cuda_accurate import replace_exponents
 from np_ozaki.engines.cuda_certificate import first_look, look_on_host, second_look
 from np_ozaki.engines.cuda_checksum import Checksums, PartSums
 from np_ozaki.engines.cuda_hopper_lines import has_winograd
-from np_ozaki.engines.cuda_lines import Device, Operands
+from np_ozaki.engines.cuda_lines import Device, Operands, word_bytes
 from np_ozaki.engines.cuda_replay import Recorder, Recording
 from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_shortcuts import Shortcuts
@@ -129,7 +129,6 @@ class CudaEngine(Stages):
         some = [x.x.real if isinstance(x, ComplexOperand) else x for x in operands]
         if self.device.is_host(some[0]):
             return CpuEngine().samples(*some)
-        some = [_doubles(self.device, x) for x in some]
         return cuda_samples.samples(self, *some)
 
     def line_exponents(
@@ -168,7 +167,6 @@ class CudaEngine(Stages):
         return cuda_rebalance.line_units(self, self._lines(x, left))
 
     def _lines(self, x: Any, left: bool) -> Operands:
-        x = _doubles(self.device, x)
         return Operands(x if left else x.swapaxes(1, 2), self.device)
 
     def rebalance(self, a: Any, b: Any, family: Family = "real") -> Balanced:
@@ -181,7 +179,6 @@ class CudaEngine(Stages):
             return replace(
                 moved, a=self.from_host(moved.a, a), b=self.from_host(moved.b, b)
             )
-        a, b = (_doubles(self.device, x) for x in (a, b))
         return cuda_rebalance.rebalance(self, a, b)
 
     def cut(
@@ -192,13 +189,14 @@ class CudaEngine(Stages):
         certified: bool,
         checked: bool,
         workspace_bytes: int | None,
+        word: int = 8,
     ) -> Cut:
         """Return how a product of operands on the host would be cut.
 
         Parameters
         ----------
         size : tuple of int
-            Batch, m, n, k.
+            Batch, m, n, k; of complex matrices for a scheme of the family "complex".
         scheme : Scheme or Slicing
             Moduli, scaling, shift; or slices.
         certified : bool
@@ -207,6 +205,8 @@ class CudaEngine(Stages):
             Makes no difference: C' modulo 2^61 - 1 takes the place of products.
         workspace_bytes : int, optional
             As for `matmul`.
+        word : int, optional
+            Bytes of an entry: 4 for float32.
 
         Returns
         -------
@@ -216,9 +216,22 @@ class CudaEngine(Stages):
             return Cut(0, 0, 0)
         budget = workspace_bytes or self.device.default_workspace()
         if isinstance(scheme, Slicing):
-            return cut_slices(size, scheme, budget)
+            return cut_slices(size, scheme, budget, word)
         num_planes = scheme.num_moduli + certified
-        tiles = self._tiles(size, num_planes, budget, scheme, host=True)
+        if scheme.family == "complex" and (checked or not _in_pairs(scheme)):
+            batch, m, n, k = size
+            whole = 1, 2 * m, n, 2 * k
+            tiles = self._tiles(whole, num_planes, budget, scheme, host=True, word=word)
+            count = batch * num_tiles(whole, tiles)
+            return Cut(4 * num_planes, count, tiles.workspace_bytes)
+        parts = 1
+        if scheme.family == "complex":
+            parts = 2
+            # A certificate has four planes, or as good as that.
+            num_planes = 2 * scheme.num_moduli + 4 * certified
+        tiles = self._tiles(
+            size, num_planes, budget, scheme, host=True, parts=parts, word=word
+        )
         return Cut(num_planes, num_tiles(size, tiles), tiles.workspace_bytes)
 
     def _tiles(
@@ -231,6 +244,7 @@ class CudaEngine(Stages):
         host: bool,
         symmetric: bool = False,
         parts: int = 1,
+        word: int = 8,
     ) -> CudaTiles:
         """Return how a product of batch, m, n, k is cut on the current device."""
         if self.device.tile_clusters():
@@ -242,11 +256,17 @@ class CudaEngine(Stages):
                 winograd=has_winograd(scheme) and parts == 1,
                 symmetric=symmetric,
                 parts=parts,
+                word=word,
             )
             if tiles is not None:
                 return tiles
         return choose_cuda_tiles(
-            *size, num_planes=num_planes, budget=budget, host=host, parts=parts
+            *size,
+            num_planes=num_planes,
+            budget=budget,
+            host=host,
+            parts=parts,
+            word=word,
         )
 
     def missing_bits(self, a: Any, b: Any, scheme: Scheme, target: Target) -> Exponents:
@@ -268,7 +288,6 @@ class CudaEngine(Stages):
         (batch,) ndarray of int64
             As `Outcome.missing_bits`.
         """
-        a, b = (_doubles(self.device, x) for x in (a, b))
         batch = max(a.shape[0], b.shape[0])
         doubtful = np.ones(batch, dtype=np.int64)
         return self._missing_bits(
@@ -337,18 +356,6 @@ class CudaEngine(Stages):
                     result[...] = 0.0
             sure = np.zeros(out.shape[0], dtype=np.int64) if certified else None
             return Outcome(False, False, 0, 0, sure)
-        if out.dtype.char in "fF":
-            return self._single(
-                a,
-                b,
-                out,
-                scheme,
-                workspace_bytes=workspace_bytes,
-                certify=certify,
-                line_shifts=line_shifts,
-                check=check,
-                prepared=prepared,
-            )
         conjugated = False, False
         if isinstance(a, ComplexOperand) and isinstance(b, ComplexOperand):
             if isinstance(scheme, Slicing) or check or not _in_pairs(scheme):
@@ -423,32 +430,6 @@ class CudaEngine(Stages):
             done.append(outcome)
         return Outcome.of_parts(done)
 
-    def _single(
-        self, a: Any, b: Any, out: Any, scheme: AnyScheme, **options: Any
-    ) -> Outcome:
-        """Write to an `out` of float32 (complex64), by way of float64."""
-        high, low = (_empty_doubles(self.device, out) for _ in range(2))
-        a, b = (_doubles(self.device, x) for x in (a, b))
-        if isinstance(scheme, Slicing) and scheme.accumulate == "float64":
-            # Sums that were rounded already: there is nothing left to know of them.
-            outcome = self.matmul(a, b, high, scheme, **options)
-            low[...] = 0.0
-        else:
-            outcome = self.matmul(a, b, high, scheme, low=low, **options)
-        # Rounded to odd: moved to the neighbour that `low` points to, if it is even.
-        parts, rest = high.view(np.float64), low.view(np.float64)
-        steps = np.where((rest < 0) == (parts < 0), 1, -1)
-        bits = parts.view(np.int64)
-        bits += steps * (((bits & 1) == 0) & (rest != 0))
-        with np.errstate(all="ignore"):
-            out[...] = high
-        if not self.device.is_host(out):
-            return outcome
-        a, b = (x.x if isinstance(x, ComplexOperand) else x for x in (a, b))
-        rows = np.isfinite(a).all(axis=2, keepdims=True)
-        columns = np.isfinite(b).all(axis=1, keepdims=True)
-        return replace(outcome, overflow=bool((np.isinf(out) & rows & columns).any()))
-
     def _looked_at(
         self,
         outcome: Outcome,
@@ -497,7 +478,8 @@ class CudaEngine(Stages):
             scheme,
             certify,
             limit,
-            out.dtype.kind,
+            a.dtype.char,
+            out.dtype.char,
             conjugated,
             *(pointer % _PAIR_BYTES for pointer in pointers),
             pointers[0] == pointers[1],
@@ -571,6 +553,7 @@ class CudaEngine(Stages):
             host=self.device.is_host(job.out),
             symmetric=self._is_symmetric(job),
             parts=variant.parts,
+            word=max(word_bytes(job.a), word_bytes(job.out)),
         )
 
     def _keepers(
@@ -592,9 +575,8 @@ class CudaEngine(Stages):
         if stream is None:
             return NO_KEEPER
         place = self.device.place()
-        return Keeper(
-            prepared, place, limit, "cuda", place, stream, left, x.shape, x.strides
-        )
+        layout = x.shape, x.strides, x.dtype.char
+        return Keeper(prepared, place, limit, "cuda", place, stream, left, *layout)
 
     def _within_memory(self, job: Job, workspace_bytes: int | None) -> Outcome:
         """Multiply in tiles that the device has memory for."""
@@ -912,22 +894,3 @@ def _of_parts(plane: Any, parts: int) -> list[Any]:
 def _flat(planes: Any) -> Any:
     """Return (num_moduli, products, lines, k) planes as planes of one matrix each."""
     return planes.reshape(-1, 1, *planes.shape[2:])
-
-
-def _doubles(device: Device, x: Any) -> Any:
-    """Return an operand with entries of float64 (complex128), where it is."""
-    if isinstance(x, ComplexOperand):
-        return replace(x, x=_doubles(device, x.x))
-    if x.dtype.char in "dD":
-        return x
-    copy = _empty_doubles(device, x)
-    copy[...] = x
-    return copy
-
-
-def _empty_doubles(device: Device, x: Any) -> Any:
-    """Return an uninitialised array of float64 (complex128), where another one is."""
-    dtype = np.complex128 if x.dtype.kind == "c" else np.float64
-    if device.is_host(x):
-        return np.empty(x.shape, dtype)
-    return device.empty(x.shape, dtype)

@@ -83,7 +83,7 @@ def replace_exponents(
             )
             kernel = "maxima" if wide is None else "wide_maxima"
             grid = stages.flat_grid(math.prod(shape))
-            stages.launch("accurate", kernel, grid, args)
+            stages.launch("accurate", kernel, grid, args, variant=left.kernels())
     if scheme.family == "complex":
         pairs = maxima[turned]
         half = pairs.shape[1] // 2
@@ -93,4 +93,7 @@ def replace_exponents(
         (rows, columns), maxima, (True, False), strict=True
     ):
         rule = stages.rule(scheme, is_left)
-        stages.per_line("accurate", "exponents_from_maxima", facts, (most,), rule)
+        kernels = left.kernels()
+        stages.per_line(
+            "accurate", "exponents_from_maxima", facts, (most,), rule, kernels
+        )

@@ -178,7 +178,9 @@ def second_look(
                     unseen,
                     missing,
                 )
-                stages.launch("second_look", "second_look", grid, args)
+                stages.launch(
+                    "second_look", "second_look", grid, args, variant=left.kernels()
+                )
     return int(device.fetch(missing)[0])
 
 

@@ -154,7 +154,8 @@ class PartSums:
             grid, depth, _ = stages.shares(shape, along=not side)
             first = lines[1 - side].start
             args = (source, *size, depth, first, sums, sums.strides[0] // 8)
-            stages.launch("checksum", kernel, grid, args)
+            kernels = left.operand.kernels()
+            stages.launch("checksum", kernel, grid, args, variant=kernels)
         if not self._stays:
             self._add_lines(0, i, left)
 
@@ -190,7 +191,8 @@ class PartSums:
             int(side == 0),
             self._inner[side],
         )
-        stages.launch("checksum", f"inner_sums_{how}", grid, args)
+        kernels = turned.kernels()
+        stages.launch("checksum", f"inner_sums_{how}", grid, args, variant=kernels)
 
     def _add_lines(self, side: int, lines: slice, of: Side) -> None:
         stages, operand = self._stages, of.operand
@@ -209,4 +211,5 @@ class PartSums:
             sums,
             sums.strides[0] // 8,
         )
-        stages.launch("checksum", f"line_sums_{how}", grid, args)
+        kernels = operand.kernels()
+        stages.launch("checksum", f"line_sums_{how}", grid, args, variant=kernels)

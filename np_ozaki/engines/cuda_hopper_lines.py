@@ -8,6 +8,7 @@ winograd_in_clusters.cu.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 
 from np_ozaki._kernels.render import Variant, is_wide
 from np_ozaki.engines.base import Scheme
-from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.engines.cuda_lines import Facts, Operands, structure, word_bytes
 from np_ozaki.engines.cuda_stages import plane_count
 from np_ozaki.tiling import padded
 
@@ -39,7 +40,11 @@ WinogradPlanes = tuple[Any, Any]
 FactsAndWinogradPlanes = tuple[Facts, Any, Any]
 
 _TILE = 8192
-"""Entries of a block, 64 KiB: a multiprocessor then has room for three blocks."""
+"""Words of a block, of float64 64 KiB: a multiprocessor then has room for three
+blocks."""
+
+_TILE_BYTES = 1 << 16
+"""Of float32, a block takes more words where otherwise it would take fewer lines."""
 
 _LINE_BITS = {1: (3, 2, 1), 2: (2, 1, 0)}
 """Lines of a cluster, by parts of entries: eight neighbours, read across, are 64 bytes,
@@ -58,11 +63,11 @@ _WORD = 8
 _SLOT_BYTES = (2 * 2 * 8 * 8 + 2) * _WORD
 """Two words of each warp of a cluster, twice."""
 
-_BANKS = 16
-"""Of 64 bits."""
+_BANK_BYTES = 128
+"""Of all banks, in a row."""
 
-_ALONG, _PAIRS, _ACROSS = range(3)
-_PAIR_BYTES = 16
+_ALONG, _WIDE, _ACROSS = range(3)
+_WIDE_BYTES = 16
 _LARGEST_GRID = 2**31 - 1
 
 _PRODUCTS = 7
@@ -92,26 +97,38 @@ class Shape(NamedTuple):
         Blocks of a cluster, which share k.
     parts : int
         Rows that a line has in shared memory: 2 for complex entries.
+    word : int
+        Bytes of a part of an entry.
     """
 
     line_bits: int
     chunk: int
     blocks: int
     parts: int = 1
+    word: int = _WORD
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: its tile, and what its warps find out."""
-        return _tile_bytes(self.line_bits + self.parts - 1, self.chunk) + _SLOT_BYTES
+        row_bits = self.line_bits + self.parts - 1
+        return _tile_bytes(row_bits, self.chunk, self.word) + _SLOT_BYTES
 
 
-def _tile_bytes(line_bits: int, chunk: int) -> int:
+def _tile_bytes(line_bits: int, chunk: int, word: int) -> int:
     """Return the bytes of so many rows, the next one some banks further each."""
-    return _WORD * (chunk + (_BANKS >> line_bits) << line_bits)
+    banks = _BANK_BYTES // word
+    return word * (chunk + (banks >> line_bits) << line_bits)
+
+
+def _tile_sizes(word: int) -> list[int]:
+    """Return the most words of a block, those that are tried first before others."""
+    return sorted({_TILE, _TILE_BYTES // word})
 
 
 @functools.cache
-def cluster_shape(k: int, *, with_planes: bool, parts: int = 1) -> Shape | None:
+def cluster_shape(
+    k: int, *, with_planes: bool, parts: int = 1, word: int = _WORD
+) -> Shape | None:
     """Return the smallest cluster that holds lines of some length.
 
     Parameters
@@ -122,6 +139,8 @@ def cluster_shape(k: int, *, with_planes: bool, parts: int = 1) -> Shape | None:
         Whether planes are made, besides facts.
     parts : int, optional
         2 for complex entries.
+    word : int, optional
+        Bytes of a part of an entry.
 
     Returns
     -------
@@ -130,11 +149,12 @@ def cluster_shape(k: int, *, with_planes: bool, parts: int = 1) -> Shape | None:
         or none is needed.
     """
     halved = with_planes and parts == 1 and k in _HALVED
-    for line_bits in _LINE_BITS[parts][halved:]:
+    sizes = [_TILE >> 1] if halved else _tile_sizes(word)
+    for line_bits, most in itertools.product(_LINE_BITS[parts][halved:], sizes):
         for blocks in _CLUSTERS:
             chunk = padded(-(-k // blocks), _STEP >> line_bits)
-            if 0 < parts * chunk << line_bits <= _TILE >> halved:
-                return Shape(line_bits, chunk, blocks, parts)
+            if 0 < parts * chunk << line_bits <= most:
+                return Shape(line_bits, chunk, blocks, parts, word)
     return None
 
 
@@ -213,7 +233,12 @@ def _of_lines(
     if not given or not all(x.x.size for x in given):
         return None
     longest = max(x.x.shape[2] for x in given)
-    shape = cluster_shape(longest, with_planes=with_planes, parts=variant.parts)
+    shape = cluster_shape(
+        longest,
+        with_planes=with_planes,
+        parts=variant.parts,
+        word=word_bytes(given[0].x),
+    )
     if shape is None or shape.shared_bytes > stages.device.shared_bytes():
         return None
     sides = [
@@ -227,7 +252,9 @@ def _of_lines(
     for side in sides:
         if side is not None:
             side.allocate(with_planes)
-            kernels = side.variant if with_planes else variant._replace(lent_bits=0)
+            kernels = side.variant
+            if not with_planes:
+                kernels = kernels._replace(lent_bits=0)
             launches.setdefault(kernels, []).append(side)
     for kernels, group in launches.items():
         fields = [side.fields() for side in group]
@@ -273,7 +300,7 @@ class _Side:
         shape: Shape,
         left: bool,
     ) -> None:
-        self.variant = stages.operand_variant(variant, scheme, left=left)
+        self.variant = stages.operand_variant(variant, scheme, operand, left=left)
         self._stages = stages
         self._operand = operand
         self._left = left
@@ -340,8 +367,9 @@ def _how_copied(stages: Stages, operand: Operands) -> int:
         *((batch_stride,) if operand.x.shape[0] > 1 else ()),
         *((line_stride,) if lines > 1 else ()),
     )
-    aligned = pointer % _PAIR_BYTES == 0 and all(s % 2 == 0 for s in strides)
-    return _PAIRS if k_stride == 1 and aligned else _ALONG
+    words = _WIDE_BYTES // word_bytes(operand.x)
+    aligned = pointer % _WIDE_BYTES == 0 and all(s % words == 0 for s in strides)
+    return _WIDE if k_stride == 1 and aligned else _ALONG
 
 
 # ---- Winograd's sums of quadrants ----
@@ -418,14 +446,14 @@ def winograd_planes(
         ("winograd_planes", "winograd_planes"),
         list(zip(variants, sides, strict=True)),
         (),
-        _tile_bytes(3, 4 * _QUADRANT_DEPTH),
+        _tile_bytes(3, 4 * _QUADRANT_DEPTH, word_bytes(given[0].x)),
     )
     first, second = (None if x is None else (x.planes, x.cuts) for x in halves)
     return first, second
 
 
 @functools.cache
-def winograd_shape(k: int, *, along: bool) -> Shape | None:
+def winograd_shape(k: int, *, along: bool, word: int = _WORD) -> Shape | None:
     """Return the smallest cluster that holds lines of both halves.
 
     Parameters
@@ -435,19 +463,23 @@ def winograd_shape(k: int, *, along: bool) -> Shape | None:
     along : bool
         Whether the entries of a line are neighbours in memory: then fewer lines will
         do.
+    word : int, optional
+        Bytes of an entry.
 
     Returns
     -------
     Shape or None
         Lines and chunk are those of a quadrant: a block has four of them.  None where
-        they do not fit (k > 8192, or 16384 along the lines), or none is needed.
+        they do not fit (k > 8192, or 16384 along the lines; of float32 twice that), or
+        none is needed.
     """
     half = padded(-(-k // 2))
-    for line_bits in _QUADRANT_BITS[: 2 if along else 1]:
+    bits = _QUADRANT_BITS[: 2 if along else 1]
+    for line_bits, most in itertools.product(bits, _tile_sizes(word)):
         for blocks in _CLUSTERS:
             chunk = padded(-(-half // blocks), _STEP >> line_bits)
-            if 0 < 4 * chunk << line_bits <= _TILE:
-                return Shape(line_bits, chunk, blocks)
+            if 0 < 4 * chunk << line_bits <= most:
+                return Shape(line_bits, chunk, blocks, word=word)
     return None
 
 
@@ -481,13 +513,18 @@ def facts_and_winograd_planes(
     variants = _winograd_variants(stages, given, (left, right), scheme, variant)
     if variants is None:
         return None
+    word = word_bytes(given[0].x)
     shape = winograd_shape(
-        max(x.x.shape[2] for x in given), along=all(x.along for x in given)
+        max(x.x.shape[2] for x in given),
+        along=all(x.along for x in given),
+        word=word,
     )
+    if shape is None:
+        return None
     # Of each line a block has two chunks, one after the other.
-    shared = 0 if shape is None else 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk)
+    shared = 2 * _tile_bytes(shape.line_bits, 2 * shape.chunk, word)
     shared += _SLOT_BYTES + _SCALING_BYTES
-    if shape is None or shared > stages.device.shared_bytes():
+    if shared > stages.device.shared_bytes():
         return None
     halves = []
     for i, x in enumerate((left, right)):
@@ -525,7 +562,7 @@ def _winograd_variants(
     if not given or not all(x.x.shape[0] == 1 and x.x.size for x in given):
         return None
     variants = [
-        stages.operand_variant(variant, scheme, left=i == 0)
+        stages.operand_variant(variant, scheme, given[0], left=i == 0)
         for i, side in enumerate(sides)
         if side is not None
     ]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki._kernels.render import AnyVariant
+from np_ozaki._kernels.render import AnyVariant, Entries
 
 __all__ = [
     "Address",
@@ -20,8 +20,10 @@ __all__ = [
     "Facts",
     "Operands",
     "PlaneStack",
+    "is_single",
     "result_fields",
     "structure",
+    "word_bytes",
 ]
 
 
@@ -75,15 +77,48 @@ def result_fields(device: Device, out: Any) -> tuple[int, ...]:
     ----------
     device : Device
         Where it lies.
-    out : (batch, m, n) device array of 8-byte entries
+    out : (batch, m, n) device array
         Any strides.
 
     Returns
     -------
     tuple of int
-        Address, strides in entries, shape.
+        Address, strides in words, shape.
     """
-    return (device.pointer(out), *(s // 8 for s in out.strides), *out.shape)
+    word = word_bytes(out)
+    return (device.pointer(out), *(s // word for s in out.strides), *out.shape)
+
+
+def word_bytes(x: Any) -> int:
+    """Return the bytes of a part of an entry.
+
+    Parameters
+    ----------
+    x : array
+        Of the device or the host.
+
+    Returns
+    -------
+    int
+        Half of an entry's where that is complex.
+    """
+    return int(x.dtype.itemsize) // (2 if x.dtype.kind == "c" else 1)
+
+
+def is_single(x: Any) -> bool:
+    """Return whether an array holds float32 or complex64.
+
+    Parameters
+    ----------
+    x : array
+        Of the device or the host.
+
+    Returns
+    -------
+    bool
+        Not for any other type.
+    """
+    return bool(x.dtype.kind in "fc" and word_bytes(x) == 4)
 
 
 class PlaneStack(NamedTuple):
@@ -317,7 +352,8 @@ class Operands:
     Attributes
     ----------
     x : (batch, lines, k) device array
-        Rows of A or columns of B, any strides: float64, complex128, or what came of it.
+        Rows of A or columns of B, any strides: float64, complex128, float32, complex64,
+        or what came of them.
     device : Device
         Where it lies.
     conjugated : bool
@@ -332,6 +368,17 @@ class Operands:
     def is_complex(self) -> bool:
         """Whether entries have two parts."""
         return bool(self.x.dtype.kind == "c")
+
+    @property
+    def is_single(self) -> bool:
+        """Whether parts are float32."""
+        return is_single(self.x)
+
+    def kernels(self) -> Entries | None:
+        """Return the variant of a stage that knows operands and no moduli."""
+        if not (self.is_complex or self.is_single):
+            return None
+        return Entries(1 + self.is_complex, self.is_single)
 
     @property
     def words(self) -> tuple[int, int, int]:
@@ -350,7 +397,7 @@ class Operands:
     def fields(self) -> tuple[int, ...]:
         """Return the fields of the kernels' view."""
         more = (int(self.conjugated),) if self.is_complex else ()
-        word = self.x.dtype.itemsize >> len(more)
+        word = word_bytes(self.x)
         strides = (s // word for s in self.x.strides)
         return (self.device.pointer(self.x), *strides, *self.x.shape[1:], *more)
 

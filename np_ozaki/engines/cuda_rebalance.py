@@ -57,16 +57,16 @@ def rebalance(stages: Stages, a: Any, b: Any) -> Balanced:
     ----------
     stages : Stages
         Where kernels are queued.
-    a : (batch, m, k) device array of float64
+    a : (batch, m, k) device array of float64 or float32
         Batch 1 broadcasts; NaN and Inf stay what they are.
-    b : (batch, k, n) device array of float64
+    b : (batch, k, n) device array of the same type
         Batch 1 broadcasts.
 
     Returns
     -------
     Balanced
-        Operands on the device, with spread 0, and then of no use, where D would not
-        be finite.
+        Operands of float64 on the device, with spread 0, and then of no use, where D
+        would not be finite.
     """
     device = stages.device
     batch = max(a.shape[0], b.shape[0])

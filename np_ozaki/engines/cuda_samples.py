@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.cpu_units import sample_steps
+from np_ozaki.engines.cuda_lines import Operands
 from np_ozaki.engines.cuda_stages import Stages
 
 __all__ = ["samples"]
@@ -46,7 +47,7 @@ class _Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _plan(*layouts: tuple[tuple[int, ...], tuple[int, ...]]) -> _Plan:
+def _plan(itemsize: int, *layouts: tuple[tuple[int, ...], tuple[int, ...]]) -> _Plan:
     """Return it for the (shape, strides) of one or two operands."""
     fields: list[int] = []
     shapes = []
@@ -56,7 +57,7 @@ def _plan(*layouts: tuple[tuple[int, ...], tuple[int, ...]]) -> _Plan:
         batch, rows, columns = (
             -(-size // step) for size, step in zip(shape, steps, strict=True)
         )
-        passed = (s // _WORD * step for s, step in zip(strides, steps, strict=True))
+        passed = (s // itemsize * step for s, step in zip(strides, steps, strict=True))
         fields += (0, *passed, rows, columns)
         shapes.append((batch, rows * columns))
     if len(layouts) == 1:
@@ -75,8 +76,8 @@ def samples(stages: Stages, *operands: Any) -> list[NDArray[np.float64]]:
     ----------
     stages : Stages
         Where the kernel is queued.
-    *operands : (batch, rows, columns) device array of float64
-        One or two.
+    *operands : (batch, rows, columns) device array of float64 or float32
+        One or two of one type.
 
     Returns
     -------
@@ -84,7 +85,8 @@ def samples(stages: Stages, *operands: Any) -> list[NDArray[np.float64]]:
         One an operand.
     """
     device = stages.device
-    plan = _plan(*((x.shape, x.strides) for x in operands))
+    plan = _plan(operands[0].itemsize, *((x.shape, x.strides) for x in operands))
+    kernels = Operands(operands[0], device).kernels()
     fields = plan.fields.copy()
     fields[0] = device.pointer(operands[0])
     fields[_FIELDS] = device.pointer(operands[-1])
@@ -92,7 +94,7 @@ def samples(stages: Stages, *operands: Any) -> list[NDArray[np.float64]]:
 
     def queue(pointer: int) -> None:
         args = (*views, plan.first, plan.total, pointer)
-        stages.launch("samples", "samples", plan.grid, args)
+        stages.launch("samples", "samples", plan.grid, args, variant=kernels)
 
     words = device.written(plan.total, queue).view(np.float64)
     parts = words[: plan.first], words[plan.first :]

@@ -37,10 +37,11 @@ class Job:
 
     Attributes
     ----------
-    a, b, out : (batch, rows, columns) arrays of float64, or all of complex128
-        On the device or the host, all on one side.
+    a, b, out : (batch, rows, columns) arrays
+        Real or complex, on the device or the host, all on one side; operands are of one
+        type, and the result may be of single precision where they are not.
     low : array or None
-        Takes what the rounding to `out` left.
+        Takes what the rounding to `out` left, which is of double precision then.
     line_shifts : tuple of (batch, lines) ndarray of int64, or None
         As for `Engine.matmul`.
     scheme : Scheme
@@ -160,7 +161,9 @@ class Side:
         self.engine = engine
         self.x = job.a if left else job.b.swapaxes(1, 2)
         self.scheme = job.scheme
-        self.variant = engine.operand_variant(job.variant, job.scheme, left=left)
+        self.variant = engine.operand_variant(
+            job.variant, job.scheme, Operands(self.x, engine.device), left=left
+        )
         self.left = left
         self.known: Facts | None = None
         shifts = job.line_shifts

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from np_ozaki._kernels.render import Digits, Sums
 from np_ozaki.engines.base import Cut, Outcome
-from np_ozaki.engines.cuda_lines import Facts, Operands, structure
+from np_ozaki.engines.cuda_lines import (
+    Facts,
+    Operands,
+    is_single,
+    structure,
+    word_bytes,
+)
 from np_ozaki.engines.cuda_shortage import within_memory
 from np_ozaki.engines.cuda_stages import Stages, spread_bytes
 from np_ozaki.engines.parallel import of_batch, ranges
@@ -131,6 +137,7 @@ def _tiles(
     budget: int,
     *,
     host: bool,
+    word: int,
 ) -> CudaTiles:
     return choose_cuda_tiles(
         *size,
@@ -139,10 +146,13 @@ def _tiles(
         host=host,
         sums_bytes=planes.sums_bytes,
         exact_k=planes.exact_k,
+        word=word,
     )
 
 
-def cut_slices(size: tuple[int, int, int, int], slicing: Slicing, budget: int) -> Cut:
+def cut_slices(
+    size: tuple[int, int, int, int], slicing: Slicing, budget: int, word: int = 8
+) -> Cut:
     """Return how a product of operands on the host would be cut.
 
     Parameters
@@ -153,13 +163,16 @@ def cut_slices(size: tuple[int, int, int, int], slicing: Slicing, budget: int) -
         What is multiplied.
     budget : int
         Bytes of device memory.
+    word : int, optional
+        Bytes of an entry of operands and result.
 
     Returns
     -------
     Cut
         With the products of slices as its products.
     """
-    tiles = _tiles(size, slicing, planes_of(slicing, size[3]), budget, host=True)
+    planes = planes_of(slicing, size[3])
+    tiles = _tiles(size, slicing, planes, budget, host=True, word=word)
     count = num_tiles(size, tiles)
     return Cut(slicing.num_products, count, tiles.workspace_bytes)
 
@@ -192,7 +205,8 @@ def slice_facts(stages: Stages, operand: Operands, slicing: Slicing) -> Facts:
     bits = slicing.num_slices * slicing.bits_per_slice
     args = (view, batch * lines, bits, slicing.largest_mantissa)
     grid = stages.flat_grid(batch * lines)
-    stages.launch("slice_exponents", "exponents_of_slices", grid, args)
+    kernels = operand.kernels()
+    stages.launch("slice_exponents", "exponents_of_slices", grid, args, variant=kernels)
     return facts
 
 
@@ -222,9 +236,13 @@ def slice_planes(
     """
     stages.device.mark("slices")
     planes, view, shape = _new_planes(stages, operand, slicing, left=left)
-    digits = Digits(slicing.num_slices, slicing.bits_per_slice)
+    digits = _digits(operand, slicing)
     stages.by_lines("slices", "slices", operand, facts, view, shape, digits)
     return planes
+
+
+def _digits(operand: Operands, slicing: Slicing) -> Digits:
+    return Digits(slicing.num_slices, slicing.bits_per_slice, operand.is_single)
 
 
 def _new_planes(
@@ -278,7 +296,7 @@ def facts_and_slices(
         "exponents_and_slices",
         (batch * lines,),
         (operand.struct(), facts.struct(device), *rule, view),
-        variant=Digits(slicing.num_slices, slicing.bits_per_slice),
+        variant=_digits(operand, slicing),
         shared=spread_bytes(operand.x.shape[2]),
     )
     return facts, planes
@@ -309,7 +327,7 @@ def recombine(
         Exponents of both.
     variant : Sums
         Of the product.
-    out : (batch, m, n) device array of float64
+    out : (batch, m, n) device array of float64 or float32
         Any strides.
     flags : (1,) device array of int32
         Overflow and invalid are joined to it.
@@ -333,7 +351,8 @@ def recombine(
         flags,
         stages.result_struct(out if low is None else low),
     )
-    stages.launch("recombine", "recombine", grid, args, variant=variant)
+    kernels = variant._replace(single=left.is_single, single_result=is_single(out))
+    stages.launch("recombine", "recombine", grid, args, variant=kernels)
 
 
 # ---- The product --------------------------------------------------------------------
@@ -470,11 +489,11 @@ def multiply_by_slices(
     ----------
     stages : Stages
         Of the engine.
-    a : (batch, m, k) array of float64
+    a : (batch, m, k) array of float64 or float32
         On the device or the host, any strides; k and the result are not empty.
-    b : (batch, k, n) array of float64
+    b : (batch, k, n) array of the same type
         On the same side, any strides; batch 1 broadcasts, as for A.
-    out : (batch, m, n) array of float64
+    out : (batch, m, n) array of float64 or float32
         On the same side, any strides; must not overlap an operand.
     slicing : Slicing
         S, b, pairs, accumulate.
@@ -501,6 +520,8 @@ def multiply_by_slices(
     host = device.is_host(out)
     size = (*out.shape, k)
 
+    word = max(word_bytes(a), word_bytes(out))
+
     def multiply(tiles: CudaTiles, keeps: bool) -> Outcome:
         unkept = NO_KEEPER, NO_KEEPER
         return _tiled(stages, job if keeps else replace(job, keepers=unkept), tiles)
@@ -508,7 +529,7 @@ def multiply_by_slices(
     return within_memory(
         device,
         workspace_bytes,
-        lambda budget: _tiles(size, slicing, planes, budget, host=host),
+        lambda budget: _tiles(size, slicing, planes, budget, host=host, word=word),
         multiply,
     )
 

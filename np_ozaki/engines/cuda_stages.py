@@ -19,6 +19,7 @@ from np_ozaki.engines.cuda_lines import (
     Device,
     Facts,
     Operands,
+    is_single,
     result_fields,
     structure,
 )
@@ -35,9 +36,6 @@ _TILE_K, _TILE_LINES = 128, 32
 _DEPTH = 512
 _ROWS_A_THREAD = 4
 _MOST_BLOCKS = 65535
-_OF_COMPLEX = Variant(2, "norm", cut_plane=False, family="complex", parts=2)
-"""Of a stage that knows no moduli, but how many words an entry has."""
-
 _FUSED_BYTES = 9 * 8192 + 64
 """A line of at most this size, 8192 entries, is kept in shared memory between its two
 stages: three blocks of a multiprocessor then have room."""
@@ -134,7 +132,7 @@ class Stages:
         x, rule = operand.struct(), self.rule(scheme, left)
         view = facts.struct(self.device)
         grid, depth, how = self.shares(operand.words, along=operand.along)
-        variant = _OF_COMPLEX if operand.is_complex else None
+        variant = operand.kernels()
         for kernel, args in (("largest", ()), ("sums", (rule,))):
             self.launch(
                 "scaling_exponents",
@@ -143,7 +141,9 @@ class Stages:
                 (x, view, depth, *args),
                 variant=variant,
             )
-        self.per_line("scaling_exponents", "exponents_from_sums", facts, (), rule)
+        self.per_line(
+            "scaling_exponents", "exponents_from_sums", facts, (), rule, variant
+        )
         return facts
 
     def lowest_units(self, operand: Operands, below: Any) -> None:
@@ -163,7 +163,8 @@ class Stages:
     ) -> None:
         """Queue a kernel whose blocks take a share of an operand each."""
         grid, depth, how = self.shares(operand.x.shape, along=operand.along)
-        self.launch(stage, f"{kernel}_{how}", grid, (operand.struct(), depth, *args))
+        args = (operand.struct(), depth, *args)
+        self.launch(stage, f"{kernel}_{how}", grid, args, variant=operand.kernels())
 
     def moved_facts(
         self, operand: Operands, facts: Facts, shifts: NDArray[np.int64]
@@ -181,16 +182,18 @@ class Stages:
             self.device.own(np.ascontiguousarray(shifts, dtype=np.int32)),
             moved.struct(self.device),
         )
-        grid = self.flat_grid(shifts.size)
-        self.launch("scaling_exponents", "moved_exponents", grid, args)
+        grid, variant = self.flat_grid(shifts.size), operand.kernels()
+        self.launch("scaling_exponents", "moved_exponents", grid, args, variant=variant)
         return moved
 
     @staticmethod
-    def operand_variant(variant: Variant, scheme: Scheme, *, left: bool) -> Variant:
+    def operand_variant(
+        variant: Variant, scheme: Scheme, operand: Operands, *, left: bool
+    ) -> Variant:
         """Return the variant of stage residues for A (left) or B."""
         gain = gained(scheme, left)
         lent = lent_bits(scheme.num_moduli, scheme.scaling, gain, scheme.family)
-        return variant._replace(lent_bits=lent)
+        return variant._replace(lent_bits=lent, single=operand.is_single)
 
     @staticmethod
     def shares(
@@ -237,12 +240,14 @@ class Stages:
         facts: Facts,
         args: tuple[Any, ...],
         rule: NDArray[Any],
+        variant: AnyVariant | None = None,
     ) -> None:
         """Queue a kernel of one thread a line."""
         count = math.prod(facts.words.shape[1:])
         view = facts.struct(self.device)
         grid = self.flat_grid(count)
-        self.launch(stage, kernel, grid, (view, count, *args, rule))
+        args = (view, count, *args, rule)
+        self.launch(stage, kernel, grid, args, variant=variant)
 
     def residues(self, operand: Operands, facts: Facts, variant: Variant) -> Any:
         """Return the residues of one scaled operand.
@@ -292,7 +297,8 @@ class Stages:
         )
         batch, lines, k = operand.x.shape
         grid, how = self._by_lines(batch, padded(lines), padded(k), operand)
-        self.launch("cut_planes", f"cut_planes_{how}", grid, args, variant=_OF_COMPLEX)
+        kernel = f"cut_planes_{how}"
+        self.launch("cut_planes", kernel, grid, args, variant=operand.kernels())
         return plane
 
     def new_cuts(self, operand: Operands, *, left: bool) -> Any:
@@ -345,6 +351,8 @@ class Stages:
         """Queue a kernel that writes bytes of lines, padded to a shape, to a view."""
         args = (operand.struct(), facts.struct(self.device), view)
         grid, how = self._by_lines(*shape, operand)
+        if variant is None:
+            variant = operand.kernels()
         self.launch(stage, f"{kernel}_{how}", grid, args, variant=variant)
 
     @staticmethod
@@ -485,12 +493,13 @@ class Stages:
             Exponents of both.
         variant : Variant
             Of the product.
-        out : (batch, m, n) device array of float64
-            Any strides.
+        out : (batch, m, n) device array
+            Any strides; entries are rounded to its type.
         flags : (1,) device array of int32
             Overflow and invalid are joined to it.
         low : (batch, m, n) device array of float64, optional
-            Takes what the one rounding left; 0 where `out` is not finite.
+            Takes what the one rounding left; 0 where `out` is not finite.  Not beside
+            float32.
         check : bool, optional
             Leave C' modulo the prime of `checksum` in the first two planes of
             `products`: lower and upper 32 bits.
@@ -511,7 +520,12 @@ class Stages:
             flags,
             self.result_struct(out if low is None else low),
         )
-        variant = variant._replace(with_low=low is not None, with_check=check)
+        variant = variant._replace(
+            with_low=low is not None,
+            with_check=check,
+            single=left.is_single,
+            single_result=is_single(out),
+        )
         self.launch("reconstruct", "reconstruct", grid, args, variant=variant)
 
     def products_struct(self, products: Any) -> NDArray[Any]:

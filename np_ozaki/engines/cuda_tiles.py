@@ -24,6 +24,7 @@ from np_ozaki.engines.cuda_lines import (
     Facts,
     Operands,
     PlaneStack,
+    is_single,
     result_fields,
     structure,
 )
@@ -54,7 +55,7 @@ _STEP_BYTES = 128
 _STEPS_IN_MEMORY = {(1, 1): 4, (7, 1): 1, (1, 2): 2}
 """Steps of a warp in shared memory, by products and parts."""
 
-_MIRROR_BYTES = 32 * (16 + 2) * 8
+_MIRROR_ENTRIES = 32 * (16 + 2)
 _ENOUGH_BLOCKS = 4096
 
 
@@ -285,12 +286,13 @@ def reconstruct_tiles(
         Exponents of both.
     variant : Variant
         Of the product.
-    out : (batch, m, n) device array of float64 or complex128
-        Any strides.
+    out : (batch, m, n) device array
+        Any strides; entries are rounded to its type.
     flags : (1,) device array of int32
         Overflow and invalid are joined to it.
     low : (batch, m, n) device array of float64, optional
-        Takes what the one rounding left; 0 where `out` is not finite.
+        Takes what the one rounding left; 0 where `out` is not finite.  Not beside
+        float32.
     remainders : (batch, m, n) device array of uint64, optional
         Takes C' modulo the prime of `checksum`.
     products : int, optional
@@ -308,7 +310,7 @@ def reconstruct_tiles(
     steps = _STEPS_IN_MEMORY[products, variant.parts]
     bytes_a_warp = steps * planes * _STEP_BYTES
     if symmetric:
-        bytes_a_warp += _MIRROR_BYTES
+        bytes_a_warp += _MIRROR_ENTRIES * out.itemsize
     warps = max(1, min(_MOST_WARPS, device.shared_bytes() // bytes_a_warp))
     blocks = min(_PATCHES // warps, -(-_ENOUGH_BLOCKS // groups))
     results = (out, *(out if x is None else x for x in (low, remainders)))
@@ -339,6 +341,8 @@ def reconstruct_tiles(
         symmetric=symmetric,
         family=variant.family,
         parts=variant.parts,
+        single=left.is_single,
+        single_result=is_single(out),
     )
     device.launch(
         "reconstruct_tiles",

@@ -26,20 +26,22 @@ and what they answer depends on the kind of hook:
 
 "loop" (matmul, vecdot, matvec, vecmat)
     ``handler(a_pointer, a_strides, b_pointer, b_strides, out_pointer, out_strides,
-    outer, m, k, n)``: addresses, byte strides and sizes of ``a`` (outer, m, k), ``b``
-    (outer, k, n), ``out`` (outer, m, n), float64, aligned, in native byte order; any
-    size and any stride can be 0, strides can be negative.  NumPy splits some batches
-    into several calls.  ``out`` is uninitialised memory that overlaps neither operand.
-    None declines: the native loop runs.  An int is the answer when ``out`` is written:
-    RAISE_* bits for NumPy's ``errstate``, 0 for none.
+    outer, m, k, n, dtype)``: addresses, byte strides and sizes of ``a`` (outer, m, k),
+    ``b`` (outer, k, n), ``out`` (outer, m, n), and NumPy's character for the dtype of
+    all three, aligned, in native byte order; any size and any stride can be 0, strides
+    can be negative.  vecdot and vecmat want conj(a) if it is complex.  NumPy splits
+    some batches into several calls.  ``out`` is uninitialised memory that overlaps
+    neither operand.  None declines: the native loop runs.  An int is the answer when
+    ``out`` is written: RAISE_* bits for NumPy's ``errstate``, 0 for none.
 "builtin" (dot, ndarray.dot, inner, einsum)
     ``handler(arguments, keywords)``: the positional arguments as a tuple, those of a
     method with the object first, and a dict or None.  NotImplemented declines; anything
     else is the result.
-"BLAS" (dgemm, dgemv, dsymm, dsyrk, dsyr2k, dtrmm, dtrsm)
+"BLAS" (dgemm, dgemv, dsymm, dsyrk, dsyr2k, dtrmm, dtrsm; zgemm and so on, with
+zhemm, zherk, zher2k)
     ``handler(*arguments)`` in the order of the Fortran routine: upper-case letters,
-    ints, floats, and addresses for arrays (`array_from_fortran`).  None declines, True
-    says that the output is written.
+    ints, floats or complex scalars, and addresses for arrays (`array_from_fortran`).
+    None declines, True says that the output is written.
 
 **Threads and forks.**  The gate and the handlers belong to the process, `unrouted` to
 the thread.  A forked child inherits all of it in the state of the forking thread;
@@ -62,9 +64,10 @@ interpreter a thread.
 from np_ozaki.hooks.extension import unrouted
 from np_ozaki.hooks.installation import HookStatus, install, set_gate, status
 from np_ozaki.hooks.memory import array_from_fortran, array_from_loop
-from np_ozaki.hooks.table import NAMES
+from np_ozaki.hooks.table import DTYPES, NAMES
 
 __all__ = [
+    "DTYPES",
     "NAMES",
     "RAISE_INVALID",
     "RAISE_OVERFLOW",

@@ -22,8 +22,6 @@ typedef struct {
     int type_num;
 } descr_object;
 
-enum { NPY_DOUBLE_NUMBER = 12 };
-
 static PyTypeObject *ndarray_type = NULL; /* NULL until learn_arrays() */
 
 /* -1 with an exception; a value of -1 never occurs here. */
@@ -114,13 +112,26 @@ arrays_are_known(void)
 
 /* ---- The gate ---- */
 
-/* A common dtype that is not float64 cannot give a float64 product. */
 static int
-may_be_float64(const array_object *a, const array_object *b)
+type_number(const array_object *array)
 {
-    int left = ((const descr_object *)a->descr)->type_num;
-    int right = ((const descr_object *)b->descr)->type_num;
-    return left != right || left == NPY_DOUBLE_NUMBER;
+    return ((const descr_object *)array->descr)->type_num;
+}
+
+/* Operands of one dtype have a product of that dtype. */
+static int
+may_be_routed(const array_object *a, const array_object *b)
+{
+    int number = type_number(a);
+    return number != type_number(b) || number == NPY_FLOAT64
+           || number == NPY_COMPLEX128;
+}
+
+static int
+is_complex(const array_object *array)
+{
+    int number = type_number(array);
+    return number >= NPY_COMPLEX64 && number <= NPY_CLONGDOUBLE;
 }
 
 static uint64_t
@@ -150,7 +161,7 @@ pair_passes(PyObject *left, PyObject *right, enum summed_axis summed)
     }
     const array_object *a = (const array_object *)left;
     const array_object *b = (const array_object *)right;
-    if (a->nd == 0 || b->nd == 0 || !may_be_float64(a, b)) {
+    if (a->nd == 0 || b->nd == 0 || !may_be_routed(a, b)) {
         return 0;
     }
     int axis = b->nd - 1;
@@ -160,7 +171,8 @@ pair_passes(PyObject *left, PyObject *right, enum summed_axis summed)
     else if (summed == LAST_BUT_ONE && b->nd > 1) {
         axis--;
     }
+    uint64_t each = 2 * (is_complex(a) || is_complex(b) ? COMPLEX_FLOPS : REAL_FLOPS);
     uint64_t flops = saturating_product(
-        2, saturating_product(size_without(a, -1), size_without(b, axis)));
+        each, saturating_product(size_without(a, -1), size_without(b, axis)));
     return GATE_LETS_PASS(flops);
 }

@@ -7,8 +7,8 @@
  *
  *     handler(*arguments) -> None | True
  *
- * Arguments in Fortran's order: characters as str, integers as int, scalars as float,
- * arrays as addresses.  None declines and the native routine runs; True says that the
+ * Arguments in Fortran's order: characters as str, integers as int, scalars as float
+ * or complex, arrays as addresses.  None declines and the native routine runs; True says that the
  * output is written.  An exception becomes that of the f2py call.
  */
 #include "hooks.h"
@@ -37,8 +37,8 @@ typedef struct {
 
 /* ---- The table ---- */
 
-/* Signs in a signature: character, integer, scalar, array. */
-enum { CHARACTER = 'c', INTEGER = 'i', SCALAR = 'd', ARRAY = 'p' };
+/* Signs in a signature: character, integer, array, and scalars by NumPy's letters. */
+enum { CHARACTER = 'c', INTEGER = 'i', ARRAY = 'p', FLOAT64 = 'd', COMPLEX128 = 'D' };
 enum { MOST_ARGUMENTS = 13 };
 
 /* Places of the sizes among the arguments.  No routine has a size in place 0: there
@@ -50,41 +50,55 @@ typedef struct {
     const char *signature;
     any_function routed;
     signed char m, n, k;
+    signed char flops; /* REAL_FLOPS or COMPLEX_FLOPS */
     fortran_definition *definition; /* static memory of SciPy */
 } routine;
 
 static int publish(hook *self, PyObject *fortran);
 static int withdraw(hook *self);
 
-static void routed_dgemm(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *, void *, void *, void *);
-static void routed_dgemv(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *, void *);
-static void routed_dsymm(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *, void *, void *);
-static void routed_dsyrk(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *);
-static void routed_dsyr2k(void *, void *, void *, void *, void *, void *, void *,
-                          void *, void *, void *, void *, void *);
-static void routed_dtrmm(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *, void *);
-static void routed_dtrsm(void *, void *, void *, void *, void *, void *, void *,
-                         void *, void *, void *, void *);
+/* each(name, arguments, signature, m, n, k, flops) of the routines of one letter x,
+ * whose scalars are s; those of Hermitian matrices have real ones, r, too. */
+#define ROUTINES_OF(each, x, s, flops)                                             \
+    each(x##gemm, 13, "cciii" s "pipi" s "pi", 2, 3, 4, flops)                     \
+    each(x##gemv, 11, "cii" s "pipi" s "pi", 1, 2, 0, flops)                       \
+    each(x##symm, 12, "ccii" s "pipi" s "pi", 2, 3, BY_SIDE, flops)                \
+    each(x##syrk, 10, "ccii" s "pi" s "pi", 2, 2, 3, flops)                        \
+    each(x##syr2k, 12, "ccii" s "pipi" s "pi", 2, 2, 3, flops)                     \
+    each(x##trmm, 11, "ccccii" s "pipi", 4, 5, BY_SIDE, flops)                     \
+    each(x##trsm, 11, "ccccii" s "pipi", 4, 5, BY_SIDE, flops)
+#define HERMITIAN_ROUTINES_OF(each, x, s, r)                                       \
+    each(x##hemm, 12, "ccii" s "pipi" s "pi", 2, 3, BY_SIDE, COMPLEX_FLOPS)        \
+    each(x##herk, 10, "ccii" r "pi" r "pi", 2, 2, 3, COMPLEX_FLOPS)                \
+    each(x##her2k, 12, "ccii" s "pipi" r "pi", 2, 2, 3, COMPLEX_FLOPS)
+#define ALL_ROUTINES(each)                                                         \
+    ROUTINES_OF(each, d, "d", REAL_FLOPS)                                          \
+    ROUTINES_OF(each, z, "D", COMPLEX_FLOPS)                                       \
+    HERMITIAN_ROUTINES_OF(each, z, "D", "d")
 
-#define ROUTINE(name, signature, m, n, k)                                          \
+/* f2py passes no lengths of character arguments, so none are passed on. */
+#define TAKE_10                                                                    \
+    void *a0, void *a1, void *a2, void *a3, void *a4, void *a5, void *a6,          \
+        void *a7, void *a8, void *a9
+#define PASS_10 a0, a1, a2, a3, a4, a5, a6, a7, a8, a9
+#define TAKE_11 TAKE_10, void *a10
+#define PASS_11 PASS_10, a10
+#define TAKE_12 TAKE_11, void *a11
+#define PASS_12 PASS_11, a11
+#define TAKE_13 TAKE_12, void *a12
+#define PASS_13 PASS_12, a12
+
+#define DECLARED(name, count, signature, m, n, k, flops)                           \
+    static void routed_##name(TAKE_##count);
+ALL_ROUTINES(DECLARED)
+
+#define INDEX(name, count, signature, m, n, k, flops) INDEX_##name,
+enum { ALL_ROUTINES(INDEX) NUM_ROUTINES };
+
+#define ENTRY(name, count, signature, m, n, k, flops)                              \
     {{#name, publish, withdraw, NULL, NULL, NULL}, signature,                      \
-     (any_function)routed_##name, m, n, k, NULL}
-
-enum { DGEMM, DGEMV, DSYMM, DSYRK, DSYR2K, DTRMM, DTRSM, NUM_ROUTINES };
-static routine routines[NUM_ROUTINES] = {
-    ROUTINE(dgemm, "cciiidpipidpi", 2, 3, 4),
-    ROUTINE(dgemv, "ciidpipidpi", 1, 2, 0),
-    ROUTINE(dsymm, "cciidpipidpi", 2, 3, BY_SIDE),
-    ROUTINE(dsyrk, "cciidpidpi", 2, 2, 3),
-    ROUTINE(dsyr2k, "cciidpipidpi", 2, 2, 3),
-    ROUTINE(dtrmm, "cccciidpipi", 4, 5, BY_SIDE),
-    ROUTINE(dtrsm, "cccciidpipi", 4, 5, BY_SIDE),
-};
+     (any_function)routed_##name, m, n, k, flops, NULL},
+static routine routines[NUM_ROUTINES] = {ALL_ROUTINES(ENTRY)};
 
 hook *
 blas_hook(int index)
@@ -118,9 +132,10 @@ routine_flops(const routine *self, void **arguments)
     if (inner == BY_SIDE) {
         inner = letter(arguments[0]) == 'L' ? self->m : self->n;
     }
-    return flops_of(size_argument(arguments, self->m),
-                    size_argument(arguments, inner),
-                    size_argument(arguments, self->n));
+    return saturating_product((uint64_t)self->flops,
+                              flops_of(size_argument(arguments, self->m),
+                                       size_argument(arguments, inner),
+                                       size_argument(arguments, self->n)));
 }
 
 static PyObject *
@@ -133,8 +148,11 @@ decoded(char sign, void *argument)
     }
     case INTEGER:
         return PyLong_FromLong(*(const int *)argument);
-    case SCALAR:
+    case FLOAT64:
         return PyFloat_FromDouble(*(const double *)argument);
+    case COMPLEX128:
+        return PyComplex_FromDoubles(((const double *)argument)[0],
+                                     ((const double *)argument)[1]);
     default:
         return PyLong_FromVoidPtr(argument);
     }
@@ -198,35 +216,16 @@ settled_by_handler(routine *self, void **arguments)
 
 /* ---- The routines ---- */
 
-/* f2py passes no lengths of character arguments, so none are passed on. */
-#define TAKE_10                                                                    \
-    void *a0, void *a1, void *a2, void *a3, void *a4, void *a5, void *a6,          \
-        void *a7, void *a8, void *a9
-#define PASS_10 a0, a1, a2, a3, a4, a5, a6, a7, a8, a9
-#define TAKE_11 TAKE_10, void *a10
-#define PASS_11 PASS_10, a10
-#define TAKE_12 TAKE_11, void *a11
-#define PASS_12 PASS_11, a11
-#define TAKE_13 TAKE_12, void *a12
-#define PASS_13 PASS_12, a12
-
-#define ROUTED(name, index, count)                                                 \
-    static void name(TAKE_##count)                                                 \
+#define ROUTED(name, count, signature, m, n, k, flops)                             \
+    static void routed_##name(TAKE_##count)                                        \
     {                                                                              \
+        routine *self = &routines[INDEX_##name];                                   \
         void *arguments[MOST_ARGUMENTS] = {PASS_##count};                          \
-        if (!settled_by_handler(&routines[index], arguments)) {                    \
-            ((void (*)(TAKE_##count))native_of(&routines[index].base))(            \
-                PASS_##count);                                                     \
+        if (!settled_by_handler(self, arguments)) {                                \
+            ((void (*)(TAKE_##count))native_of(&self->base.native))(PASS_##count); \
         }                                                                          \
     }
-
-ROUTED(routed_dgemm, DGEMM, 13)
-ROUTED(routed_dgemv, DGEMV, 11)
-ROUTED(routed_dsymm, DSYMM, 12)
-ROUTED(routed_dsyrk, DSYRK, 10)
-ROUTED(routed_dsyr2k, DSYR2K, 12)
-ROUTED(routed_dtrmm, DTRMM, 11)
-ROUTED(routed_dtrsm, DTRSM, 11)
+ALL_ROUTINES(ROUTED)
 
 /* ---- Installing ---- */
 

@@ -239,7 +239,7 @@ run_varargs(builtin *b, PyObject *self, PyObject *tuple, PyObject *keywords,
     if (settled_by_handler(b, &c, &result)) {
         return result;
     }
-    any_function native = native_of(&b->base);
+    any_function native = native_of(&b->base.native);
     return with_keywords ? ((keywords_function)native)(self, tuple, keywords)
                          : ((varargs_function)native)(self, tuple);
 }
@@ -257,7 +257,7 @@ run_fast(builtin *b, PyObject *self, PyObject *const *array, Py_ssize_t count,
     if (settled_by_handler(b, &c, &result)) {
         return result;
     }
-    any_function native = native_of(&b->base);
+    any_function native = native_of(&b->base.native);
     return with_keywords
                ? ((fast_keywords_function)native)(self, array, count, names)
                : ((fast_function)native)(self, array, count);

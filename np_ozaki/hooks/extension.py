@@ -14,7 +14,7 @@ __all__ = ["REMEDY", "extension", "extension_reason", "interpreter_reason", "unr
 
 REMEDY: Final = "wrap the arrays in np_ozaki.OzArray instead"
 
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 
 
 def _is_subinterpreter() -> bool:

@@ -79,7 +79,7 @@ saturating_product(uint64_t a, uint64_t b)
     return (b != 0 && a > UINT64_MAX / b) ? UINT64_MAX : a * b;
 }
 
-/* 2*m*k*n; sizes are not negative. */
+/* 2*m*k*n, of a real product; sizes are not negative. */
 static inline uint64_t
 flops_of(Py_ssize_t m_size, Py_ssize_t k_size, Py_ssize_t n_size)
 {
@@ -105,7 +105,8 @@ struct hook {
     int (*withdraw)(hook *self);
     PyObject *handler;            /* NULL: declines everything */
     PyObject *target;             /* NULL while not installed */
-    any_function volatile native; /* never NULL again after the first publish */
+    any_function volatile native; /* never NULL again after the first publish; of a
+                                   * ufunc, whose loops are several, always NULL */
 };
 
 /* The hook at a place of each part's table; NULL past its end. */
@@ -123,11 +124,24 @@ PyObject *handler_to_ask(hook *self);
 PyObject *answer_of(PyObject *handler, PyObject *arguments, PyObject *keywords);
 
 /* What the target did before; waits for a publish() that is half done. */
-any_function native_of(hook *self);
+any_function native_of(any_function volatile *native);
 
 /* The method table entry of a builtin function or bound builtin method, for this name
  * only; NULL with an exception where CPython does not look as known. */
 PyMethodDef *method_definition(PyObject *builtin, const char *name);
+
+/* ---- Dtypes ---- */
+
+/* NumPy's type numbers. */
+enum {
+    NPY_FLOAT64 = 12,
+    NPY_COMPLEX64 = 14,
+    NPY_COMPLEX128 = 15,
+    NPY_CLONGDOUBLE = 16
+};
+
+/* A complex product is four real ones. */
+enum { REAL_FLOPS = 1, COMPLEX_FLOPS = 4 };
 
 /* ---- Arrays ---- */
 

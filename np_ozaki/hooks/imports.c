@@ -23,7 +23,7 @@ import_hook(int index)
 static PyObject *
 watched_exec_dynamic(PyObject *self, PyObject *module)
 {
-    PyObject *result = ((PyCFunction)native_of(&watch))(self, module);
+    PyObject *result = ((PyCFunction)native_of(&watch.native))(self, module);
     if (result == NULL) {
         return NULL;
     }

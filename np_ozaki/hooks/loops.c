@@ -1,16 +1,16 @@
-/* The float64 inner loops of NumPy's matrix product ufuncs.
+/* The inner loops of NumPy's matrix product ufuncs, one for each dtype.
  *
  * `a @ b` on plain arrays goes through C to the matmul ufunc, so no Python name can
  * be replaced to catch it.  PyUFunc_ReplaceLoopBySignature swaps the loop of one type
- * signature instead.  The loop installed here asks, cheapest first: is a scope open,
- * may this thread be routed, is the product large enough?  Only then it takes the GIL
- * and calls the Python handler.
+ * signature instead.  The loops installed here ask, cheapest first: is a scope open,
+ * may this thread be routed, is the product large enough?  Only then they take the GIL
+ * and call the Python handler.
  *
  *     handler(a_pointer, a_strides, b_pointer, b_strides, out_pointer, out_strides,
- *             outer, m, k, n) -> None | int
+ *             outer, m, k, n, dtype) -> None | int
  *
  * Strides are bytes: (outer, m, k), (outer, k, n), (outer, m, n); all four ufuncs are
- * told in these terms.  None declines and the native loop runs; an int says that `out`
+ * told in these terms.  The dtype is NumPy's character.  None declines and the native loop runs; an int says that `out`
  * is written and which floating-point flags NumPy shall find (RAISE_* below).
  */
 #include "hooks.h"
@@ -32,10 +32,6 @@ typedef int (*replace_loop_by_signature)(PyObject *ufunc, inner_loop replacement
 /* Places in the table behind the `_UFUNC_API` capsule; part of NumPy's C ABI. */
 enum { API_UFUNC_TYPE = 0, API_REPLACE_LOOP = 30 };
 
-enum { NPY_DOUBLE_NUMBER = 12 };
-static const int float64_signature[3] = {
-    NPY_DOUBLE_NUMBER, NPY_DOUBLE_NUMBER, NPY_DOUBLE_NUMBER};
-
 /* The capsule's table, or NULL with an exception set. */
 static void **
 ufunc_api(void)
@@ -55,7 +51,20 @@ ufunc_api(void)
     return api;
 }
 
-/* ---- The table ---- */
+/* ---- The tables ---- */
+
+typedef struct {
+    const char *character; /* NumPy's */
+    int number;            /* NumPy's */
+    int flops;             /* REAL_FLOPS or COMPLEX_FLOPS */
+} dtype;
+
+enum { FLOAT64, COMPLEX128, NUM_DTYPES };
+
+static const dtype dtypes[NUM_DTYPES] = {
+    [FLOAT64] = {"d", NPY_FLOAT64, REAL_FLOPS},
+    [COMPLEX128] = {"D", NPY_COMPLEX128, COMPLEX_FLOPS},
+};
 
 /* Where a ufunc's dimensions and steps hold those of a matrix product; 0 where it has
  * none: that size is 1 and that stride 0. */
@@ -66,34 +75,44 @@ typedef struct {
 
 typedef struct {
     hook base;
-    inner_loop routed;
     places at;
+    inner_loop routed[NUM_DTYPES];
+    any_function volatile native[NUM_DTYPES];
 } loop;
 
 static int publish(hook *self, PyObject *ufunc);
 static int withdraw(hook *self);
 
-static void routed_matmul(char **, const Py_ssize_t *, const Py_ssize_t *, void *);
-static void routed_vecdot(char **, const Py_ssize_t *, const Py_ssize_t *, void *);
-static void routed_matvec(char **, const Py_ssize_t *, const Py_ssize_t *, void *);
-static void routed_vecmat(char **, const Py_ssize_t *, const Py_ssize_t *, void *);
+/* NumPy hands a loop no word of which ufunc and dtype it serves: each has its own. */
+#define DECLARED(ufunc, dtype)                                                     \
+    static void routed_##ufunc##_##dtype(char **, const Py_ssize_t *,              \
+                                         const Py_ssize_t *, void *);
+#define OF_EVERY_DTYPE(each, ufunc) each(ufunc, FLOAT64) each(ufunc, COMPLEX128)
+
+OF_EVERY_DTYPE(DECLARED, MATMUL)
+OF_EVERY_DTYPE(DECLARED, VECDOT)
+OF_EVERY_DTYPE(DECLARED, MATVEC)
+OF_EVERY_DTYPE(DECLARED, VECMAT)
+
+#define ENTRY(ufunc, dtype) [dtype] = routed_##ufunc##_##dtype,
+#define LOOP(name, ufunc, ...)                                                     \
+    [ufunc] = {{name, publish, withdraw, NULL, NULL, NULL},                        \
+               {__VA_ARGS__},                                                      \
+               {OF_EVERY_DTYPE(ENTRY, ufunc)},                                     \
+               {NULL}}
 
 enum { MATMUL, VECDOT, MATVEC, VECMAT, NUM_LOOPS };
 
 static loop loops[NUM_LOOPS] = {
     /* (m,k),(k,n)->(m,n) */
-    {{"matmul", publish, withdraw, NULL, NULL, NULL}, routed_matmul,
-     {.m = 1, .k = 2, .n = 3,
-      .a_m = 3, .a_k = 4, .b_k = 5, .b_n = 6, .out_m = 7, .out_n = 8}},
+    LOOP("matmul", MATMUL, .m = 1, .k = 2, .n = 3, .a_m = 3, .a_k = 4, .b_k = 5,
+         .b_n = 6, .out_m = 7, .out_n = 8),
     /* (k),(k)->() */
-    {{"vecdot", publish, withdraw, NULL, NULL, NULL}, routed_vecdot,
-     {.k = 1, .a_k = 3, .b_k = 4}},
+    LOOP("vecdot", VECDOT, .k = 1, .a_k = 3, .b_k = 4),
     /* (m,k),(k)->(m) */
-    {{"matvec", publish, withdraw, NULL, NULL, NULL}, routed_matvec,
-     {.m = 1, .k = 2, .a_m = 3, .a_k = 4, .b_k = 5, .out_m = 6}},
+    LOOP("matvec", MATVEC, .m = 1, .k = 2, .a_m = 3, .a_k = 4, .b_k = 5, .out_m = 6),
     /* (k),(k,n)->(n) */
-    {{"vecmat", publish, withdraw, NULL, NULL, NULL}, routed_vecmat,
-     {.k = 1, .n = 2, .a_k = 3, .b_k = 4, .b_n = 5, .out_n = 6}},
+    LOOP("vecmat", VECMAT, .k = 1, .n = 2, .a_k = 3, .b_k = 4, .b_n = 5, .out_n = 6),
 };
 
 hook *
@@ -148,11 +167,11 @@ flags_from(PyObject *answer, const char *name)
 }
 
 static PyObject *
-loop_arguments(const places *at, char **args, const Py_ssize_t *dimensions,
+loop_arguments(const places *at, int of, char **args, const Py_ssize_t *dimensions,
                const Py_ssize_t *steps)
 {
     return Py_BuildValue(
-        "(N(nnn)N(nnn)N(nnn)nnnn)",
+        "(N(nnn)N(nnn)N(nnn)nnnns)",
         PyLong_FromVoidPtr(args[0]), steps[0], stride_at(steps, at->a_m),
         stride_at(steps, at->a_k),
         PyLong_FromVoidPtr(args[1]), steps[1], stride_at(steps, at->b_k),
@@ -160,12 +179,12 @@ loop_arguments(const places *at, char **args, const Py_ssize_t *dimensions,
         PyLong_FromVoidPtr(args[2]), steps[2], stride_at(steps, at->out_m),
         stride_at(steps, at->out_n),
         dimensions[0], size_at(dimensions, at->m), size_at(dimensions, at->k),
-        size_at(dimensions, at->n));
+        size_at(dimensions, at->n), dtypes[of].character);
 }
 
 /* Call with the GIL held and no error set. */
 static int
-ask_handler(loop *self, char **args, const Py_ssize_t *dimensions,
+ask_handler(loop *self, int of, char **args, const Py_ssize_t *dimensions,
             const Py_ssize_t *steps)
 {
     PyObject *handler = handler_to_ask(&self->base);
@@ -173,7 +192,7 @@ ask_handler(loop *self, char **args, const Py_ssize_t *dimensions,
         return PyErr_Occurred() ? FAILED : DECLINED;
     }
     PyObject *answer = answer_of(
-        handler, loop_arguments(&self->at, args, dimensions, steps), NULL);
+        handler, loop_arguments(&self->at, of, args, dimensions, steps), NULL);
     if (answer == NULL) {
         return FAILED;
     }
@@ -192,7 +211,7 @@ fenv_flags(int flags)
 
 /* Whether the product is settled: done, or failed with an exception set. */
 static int
-settled_by_handler(loop *self, char **args, const Py_ssize_t *dimensions,
+settled_by_handler(loop *self, int of, char **args, const Py_ssize_t *dimensions,
                    const Py_ssize_t *steps)
 {
     /* NumPy clears the flags before the first loop call of a ufunc call, so these
@@ -206,7 +225,7 @@ settled_by_handler(loop *self, char **args, const Py_ssize_t *dimensions,
         PyGILState_Release(gil);
         return 1;
     }
-    int outcome = ask_handler(self, args, dimensions, steps);
+    int outcome = ask_handler(self, of, args, dimensions, steps);
     PyGILState_Release(gil);
 
     feclearexcept(FE_ALL_EXCEPT); /* the engine's own roundings concern nobody */
@@ -222,42 +241,84 @@ settled_by_handler(loop *self, char **args, const Py_ssize_t *dimensions,
 
 /* ---- The loops ---- */
 
-static void
-run(loop *self, char **args, const Py_ssize_t *dimensions, const Py_ssize_t *steps,
-    void *data)
+static uint64_t
+loop_flops(const places *at, int of, const Py_ssize_t *dimensions)
 {
-    if (GATE_IS_OPEN()
-        && GATE_LETS_PASS(flops_of(size_at(dimensions, self->at.m),
-                                   size_at(dimensions, self->at.k),
-                                   size_at(dimensions, self->at.n)))
-        && settled_by_handler(self, args, dimensions, steps)) {
-        return;
-    }
-    ((inner_loop)native_of(&self->base))(args, dimensions, steps, data);
+    return saturating_product(
+        (uint64_t)dtypes[of].flops,
+        flops_of(size_at(dimensions, at->m), size_at(dimensions, at->k),
+                 size_at(dimensions, at->n)));
 }
 
-/* NumPy hands a loop no word of which ufunc it serves, so each has its own. */
-#define ROUTED(name, index)                                                        \
-    static void name(char **args, const Py_ssize_t *dimensions,                    \
-                     const Py_ssize_t *steps, void *data)                          \
+static void
+run(loop *self, int of, char **args, const Py_ssize_t *dimensions,
+    const Py_ssize_t *steps, void *data)
+{
+    if (GATE_IS_OPEN() && GATE_LETS_PASS(loop_flops(&self->at, of, dimensions))
+        && settled_by_handler(self, of, args, dimensions, steps)) {
+        return;
+    }
+    ((inner_loop)native_of(&self->native[of]))(args, dimensions, steps, data);
+}
+
+#define ROUTED(ufunc, dtype)                                                       \
+    static void routed_##ufunc##_##dtype(char **args, const Py_ssize_t *dimensions, \
+                                         const Py_ssize_t *steps, void *data)      \
     {                                                                              \
-        run(&loops[index], args, dimensions, steps, data);                         \
+        run(&loops[ufunc], dtype, args, dimensions, steps, data);                  \
     }
 
-ROUTED(routed_matmul, MATMUL)
-ROUTED(routed_vecdot, VECDOT)
-ROUTED(routed_matvec, MATVEC)
-ROUTED(routed_vecmat, VECMAT)
+OF_EVERY_DTYPE(ROUTED, MATMUL)
+OF_EVERY_DTYPE(ROUTED, VECDOT)
+OF_EVERY_DTYPE(ROUTED, MATVEC)
+OF_EVERY_DTYPE(ROUTED, VECMAT)
 
 /* ---- Installing ---- */
 
-/* Nothing here releases the GIL between publishing the loop and storing the native
+/* Put a loop into a ufunc and return the one that was there, or NULL with an
+ * exception. */
+static inner_loop
+exchange(void **api, PyObject *ufunc, int of, inner_loop replacement)
+{
+    int number = dtypes[of].number;
+    const int signature[3] = {number, number, number};
+    replace_loop_by_signature replace =
+        (replace_loop_by_signature)api[API_REPLACE_LOOP];
+    inner_loop replaced = NULL;
+    if (replace(ufunc, replacement, signature, &replaced) < 0) {
+        PyErr_Format(PyExc_TypeError, "%R has no loop of dtype \"%s\"", ufunc,
+                     dtypes[of].character);
+        return NULL;
+    }
+    return replaced;
+}
+
+/* Put our loops into a ufunc, of the first `count` dtypes. */
+static int
+put_in(void **api, loop *self, PyObject *ufunc, int count)
+{
+    for (int of = 0; of < count; of++) {
+        inner_loop replaced = exchange(api, ufunc, of, self->routed[of]);
+        if (replaced == NULL) {
+            while (of-- > 0) {
+                exchange(api, ufunc, of, (inner_loop)self->native[of]);
+            }
+            return -1;
+        }
+        /* Whoever had stacked a loop on ours may have put ours back since. */
+        if (replaced != self->routed[of]) {
+            STORE_SMALL(&self->native[of], (any_function)replaced);
+        }
+    }
+    return 0;
+}
+
+/* Nothing here releases the GIL between publishing a loop and storing the native
  * pointer.  NumPy fetches the pointer of a loop with the GIL held, so no thread can
- * run the routed loop before `native` is known. */
+ * run the routed loop before its native one is known. */
 static int
 publish(hook *base, PyObject *ufunc)
 {
-    loop *self = (loop *)base;
     void **api = ufunc_api();
     if (api == NULL) {
         return -1;
@@ -267,20 +328,10 @@ publish(hook *base, PyObject *ufunc)
                      base->name, ufunc);
         return -1;
     }
-    replace_loop_by_signature replace =
-        (replace_loop_by_signature)api[API_REPLACE_LOOP];
-    inner_loop replaced = NULL;
-    if (replace(ufunc, self->routed, float64_signature, &replaced) < 0) {
-        PyErr_Format(PyExc_TypeError, "%R has no float64 loop", ufunc);
-        return -1;
-    }
-    /* Whoever had stacked a loop on ours may have put ours back since. */
-    if (replaced != self->routed) {
-        STORE_SMALL(&base->native, (any_function)replaced);
-    }
-    return 0;
+    return put_in(api, (loop *)base, ufunc, NUM_DTYPES);
 }
 
+/* All loops or none: a hook is in its target or it is not. */
 static int
 withdraw(hook *base)
 {
@@ -289,14 +340,13 @@ withdraw(hook *base)
     if (api == NULL) {
         return -1;
     }
-    replace_loop_by_signature replace =
-        (replace_loop_by_signature)api[API_REPLACE_LOOP];
-    inner_loop found = NULL;
-    replace(base->target, (inner_loop)base->native, float64_signature, &found);
-    if (found == self->routed) {
-        return 1;
+    for (int of = 0; of < NUM_DTYPES; of++) {
+        inner_loop found =
+            exchange(api, base->target, of, (inner_loop)self->native[of]);
+        if (found != self->routed[of]) {
+            exchange(api, base->target, of, found);
+            return put_in(api, self, base->target, of);
+        }
     }
-    inner_loop ignored;
-    replace(base->target, found, float64_signature, &ignored);
-    return 0;
+    return 1;
 }

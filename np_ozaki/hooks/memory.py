@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Matrix", "array_from_fortran", "array_from_loop"]
 
-Matrix: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[Any]
 
 _FLOAT64: Final = np.dtype(np.float64)
 
@@ -28,6 +28,7 @@ def array_from_loop(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     writeable: bool,
+    dtype: np.dtype[Any] = _FLOAT64,
 ) -> Matrix:
     """Return a view of the memory that a loop was called with.
 
@@ -41,16 +42,18 @@ def array_from_loop(
         Bytes, as many as sizes; negative and 0 are allowed.
     writeable : bool
         False for operands.
+    dtype : dtype, optional
+        Of its elements.
 
     Returns
     -------
-    ndarray of float64
+    ndarray
         Shares the memory, copies nothing.  Valid until the handler returns: NumPy
         may free the memory after that.
     """
     interface: dict[str, object] = {
         "version": 3,
-        "typestr": _FLOAT64.str,
+        "typestr": dtype.str,
         "data": (pointer, not writeable),
         "shape": shape,
         "strides": strides,
@@ -59,7 +62,12 @@ def array_from_loop(
 
 
 def array_from_fortran(
-    pointer: int, rows: int, columns: int, leading_dim: int, writeable: bool
+    pointer: int,
+    rows: int,
+    columns: int,
+    leading_dim: int,
+    writeable: bool,
+    dtype: np.dtype[Any] = _FLOAT64,
 ) -> Matrix:
     """Return a view of a matrix argument of a Fortran routine.
 
@@ -73,13 +81,15 @@ def array_from_fortran(
         Elements from one column to the next.
     writeable : bool
         False for operands.
+    dtype : dtype, optional
+        Of its elements.
 
     Returns
     -------
-    (rows, columns) ndarray of float64
+    (rows, columns) ndarray
         As for `array_from_loop`.
     """
-    size = _FLOAT64.itemsize
+    size = dtype.itemsize
     return array_from_loop(
-        pointer, (rows, columns), (size, size * leading_dim), writeable
+        pointer, (rows, columns), (size, size * leading_dim), writeable, dtype
     )

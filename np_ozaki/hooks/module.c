@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define INTERFACE 2
+#define INTERFACE 3
 
 /* ---- State ---- */
 
@@ -66,15 +66,15 @@ answer_of(PyObject *handler, PyObject *arguments, PyObject *keywords)
 }
 
 any_function
-native_of(hook *self)
+native_of(any_function volatile *native)
 {
-    any_function native = LOAD_SMALL(&self->native);
-    while (native == NULL) {
+    any_function found = LOAD_SMALL(native);
+    while (found == NULL) {
         /* Another thread is between the two statements of a publish().  It holds the
          * GIL and blocks on nothing, so this ends; and who gets here holds none. */
-        native = LOAD_SMALL(&self->native);
+        found = LOAD_SMALL(native);
     }
-    return native;
+    return found;
 }
 
 /* ---- Installing ---- */
@@ -207,7 +207,8 @@ natural_number(PyObject *number, const char *name, uint64_t *value)
 
 PyDoc_STRVAR(set_gate_doc,
 "set_gate(depth, min_flops, /)\n--\n\n"
-"Route products of at least `min_flops` (2*m*n*k of one matrix) while depth > 0.");
+"Route products of at least `min_flops` (2*m*n*k of one matrix, complex 8*m*n*k)\n"
+"while depth > 0.");
 
 static PyObject *
 set_gate(PyObject *Py_UNUSED(module), PyObject *arguments)

@@ -1,11 +1,12 @@
 """Self-tests: a hook counts as installed when it was seen to work, both ways.
 
-Each kind of hook has one product that is easy to recognise.  It is taken (with an
+Each hook has a product for each dtype that is easy to recognise.  It is taken (with an
 answer that no product gives), failed, declined, and made behind a closed gate.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from np_ozaki.hooks.memory import Matrix, array_from_loop
-from np_ozaki.hooks.table import Hook
+from np_ozaki.hooks.table import DTYPES, Hook
 
-__all__ = ["self_test", "trial_of"]
+__all__ = ["self_test", "trials_of"]
 
 _OFFSET: Final = 4096.0
 
@@ -52,39 +53,48 @@ class Trial:
     declined: object = None
 
 
-def _integers(*shape: int) -> Matrix:
+_FLOAT64: Final = DTYPES["d"]
+
+
+def _integers(*shape: int, dtype: np.dtype[Any] = _FLOAT64) -> Matrix:
     # In no order in which another layout would give the same product.
-    count = int(np.prod(shape))
-    return (np.arange(count, dtype=np.float64) * 7 % 11 - 3).reshape(shape)
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    real = (numbers * 7 % 11 - 3).astype(dtype)
+    return real + 1j * (numbers * 5 % 7 - 2) if dtype.kind == "c" else real
 
 
 # ---- Loops of ufuncs ----
 
-_LOOP_OPERANDS: Final[dict[str, tuple[Matrix, Matrix]]] = {
-    "matmul": (_integers(2, 3), _integers(4, 3).T),
-    "vecdot": (_integers(2, 3), _integers(3, 2).T),
-    "matvec": (_integers(3, 2).T, _integers(3)),
-    "vecmat": (_integers(3), _integers(4, 3).T),
+# Sizes of a, and of b before it is transposed.
+_LOOP_OPERANDS: Final[dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {
+    "matmul": ((2, 3), (4, 3)),
+    "vecdot": ((2, 3), (3, 2)),
+    "matvec": ((2, 3), (3,)),
+    "vecmat": ((3,), (4, 3)),
 }
+_CONJUGATING: Final = frozenset({"vecdot", "vecmat"})
 
 
-def _take_loop(*loop: Any) -> int:
+def _take_loop(conjugating: bool, *loop: Any) -> int:
     """Write the product plus an offset, without any matrix product."""
-    outer, m, k, n = loop[6:]
+    outer, m, k, n, dtype = loop[6:]
     shapes = (outer, m, k), (outer, k, n), (outer, m, n)
     a, b, out = (
-        array_from_loop(pointer, shape, strides, writeable=True)
+        array_from_loop(pointer, shape, strides, True, np.dtype(dtype))
         for pointer, strides, shape in zip(loop[:6:2], loop[1:6:2], shapes, strict=True)
     )
+    if conjugating:
+        a = a.conj()
     out[...] = (a[..., np.newaxis] * b[..., np.newaxis, :, :]).sum(-2) + _OFFSET
     return 0
 
 
-def _loop_trial(name: str, ufunc: Any) -> Trial:
-    a, b = _LOOP_OPERANDS[name]
+def _loop_trial(name: str, ufunc: Any, dtype: np.dtype[Any]) -> Trial:
+    a_shape, b_shape = _LOOP_OPERANDS[name]
+    a, b = _integers(*a_shape, dtype=dtype), _integers(*b_shape, dtype=dtype).T
     return Trial(
         product=lambda: ufunc(a, b),
-        take=_take_loop,
+        take=functools.partial(_take_loop, name in _CONJUGATING),
         taken=lambda result, native: np.array_equal(result, native + _OFFSET),
     )
 
@@ -92,8 +102,8 @@ def _loop_trial(name: str, ufunc: Any) -> Trial:
 # ---- Builtin functions ----
 
 
-def _builtin_trial(name: str, function: Any) -> Trial:
-    a, b = _integers(2, 3), _integers(3, 3)
+def _builtin_trial(name: str, function: Any, dtype: np.dtype[Any]) -> Trial:
+    a, b = _integers(2, 3, dtype=dtype), _integers(3, 3, dtype=dtype)
     operands: tuple[Any, ...] = ("ij,jk", a, b) if name == "einsum" else (a, b)
     call = a.dot if name == "ndarray.dot" else function
     given = operands[1:] if name == "ndarray.dot" else operands
@@ -119,44 +129,59 @@ def _builtin_trial(name: str, function: Any) -> Trial:
 
 # Sizes of a and b (or x), keywords, and what the routine must be called with: None
 # for an address, "out" for the output's.
-_BlasCall: TypeAlias = tuple[tuple[Matrix, ...], dict[str, int], tuple[Any, ...]]
-_BLAS_CALLS: dict[str, _BlasCall] = {
-    "dgemm": (
-        (_integers(4, 2), _integers(4, 3)),
+_BlasCall: TypeAlias = tuple[
+    tuple[tuple[int, ...], ...], dict[str, int], tuple[Any, ...]
+]
+_BLAS_CALLS: Final[dict[str, _BlasCall]] = {
+    "gemm": (
+        ((4, 2), (4, 3)),
         {"trans_a": 1},
         ("T", "N", 2, 3, 4, 2.0, None, 4, None, 4, 0.0, "out", 2),
     ),
-    "dgemv": (
-        (_integers(4, 2), _integers(2)),
+    "gemv": (
+        ((4, 2), (2,)),
         {},
         ("N", 4, 2, 2.0, None, 4, None, 1, 0.0, "out", 1),
     ),
-    "dsymm": (
-        (_integers(3, 3), _integers(3, 2)),
+    "symm": (
+        ((3, 3), (3, 2)),
         {"lower": 1},
         ("L", "L", 3, 2, 2.0, None, 3, None, 3, 0.0, "out", 3),
     ),
-    "dsyrk": (
-        (_integers(3, 2),),
+    "syrk": (
+        ((3, 2),),
         {"trans": 1},
         ("U", "T", 2, 3, 2.0, None, 3, 0.0, "out", 2),
     ),
-    "dsyr2k": (
-        (_integers(3, 2), _integers(3, 2)),
+    "syr2k": (
+        ((3, 2), (3, 2)),
         {"trans": 1},
         ("U", "T", 2, 3, 2.0, None, 3, None, 3, 0.0, "out", 2),
     ),
-    "dtrmm": (
-        (_integers(3, 3), _integers(3, 2)),
+    "herk": (
+        ((3, 2),),
+        {"trans": 2},
+        ("U", "C", 2, 3, 2.0, None, 3, 0.0, "out", 2),
+    ),
+    "her2k": (
+        ((3, 2), (3, 2)),
+        {"trans": 2},
+        ("U", "C", 2, 3, 2.0, None, 3, None, 3, 0.0, "out", 2),
+    ),
+    "trmm": (
+        ((3, 3), (3, 2)),
         {"lower": 1, "diag": 1},
         ("L", "L", "N", "U", 3, 2, 2.0, None, 3, "out", 3),
     ),
 }
-_BLAS_CALLS["dtrsm"] = _BLAS_CALLS["dtrmm"]
+_BLAS_CALLS["hemm"] = _BLAS_CALLS["symm"]
+_BLAS_CALLS["trsm"] = _BLAS_CALLS["trmm"]
 
 
 def _blas_trial(name: str, function: Any) -> Trial:
-    operands, keywords, expected = _BLAS_CALLS[name]
+    dtype = DTYPES[name[0]]
+    shapes, keywords, expected = _BLAS_CALLS[name[1:]]
+    operands = [_integers(*shape, dtype=dtype) for shape in shapes]
     place = expected.index("out")
 
     def take(*arguments: Any) -> bool:
@@ -166,7 +191,8 @@ def _blas_trial(name: str, function: Any) -> Trial:
         )
         if told != expected:
             raise _SelfTestError(f"the handler was called with {told}, not {expected}")
-        array_from_loop(arguments[place], (1,), (8,), writeable=True)[0] = _OFFSET
+        out = array_from_loop(arguments[place], (1,), (dtype.itemsize,), True, dtype)
+        out[0] = _OFFSET
         return True
 
     return Trial(
@@ -179,8 +205,8 @@ def _blas_trial(name: str, function: Any) -> Trial:
 # ---- The test ----
 
 
-def trial_of(hook: Hook, target: Any) -> Trial:
-    """Return the trial of a hook.
+def trials_of(hook: Hook, target: Any) -> tuple[Trial, ...]:
+    """Return the trials of a hook.
 
     Parameters
     ----------
@@ -191,11 +217,13 @@ def trial_of(hook: Hook, target: Any) -> Trial:
 
     Returns
     -------
-    Trial
-        Its product is native as long as the hook is not installed.
+    tuple of Trial
+        Their products are native as long as the hook is not installed.
     """
-    make = {"loop": _loop_trial, "builtin": _builtin_trial, "BLAS": _blas_trial}
-    return make[hook.kind](hook.name, target)
+    if hook.kind == "BLAS":
+        return (_blas_trial(hook.name, target),)
+    make = _loop_trial if hook.kind == "loop" else _builtin_trial
+    return tuple(make(hook.name, target, dtype) for dtype in DTYPES.values())
 
 
 def _fail(*arguments: Any) -> Any:
@@ -219,7 +247,12 @@ def self_test(extension: ModuleType, hook: Hook, target: Any) -> None:
     Exception
         Says what does not work; the hook may be installed then.
     """
-    trial = trial_of(hook, target)
+    for trial in trials_of(hook, target):
+        _try(extension, hook, target, trial)
+
+
+def _try(extension: ModuleType, hook: Hook, target: Any, trial: Trial) -> None:
+    # The hook may be installed, by the trial before; then the gate is closed.
     native = trial.product()
     thread = threading.get_ident()
 

@@ -5,18 +5,37 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 
-__all__ = ["BLAS", "HOOKS", "NAMES", "Hook", "Kind", "blas_module", "multiarray"]
+__all__ = [
+    "BLAS",
+    "DTYPES",
+    "HOOKS",
+    "NAMES",
+    "Hook",
+    "Kind",
+    "blas_module",
+    "multiarray",
+]
 
 Kind = Literal["loop", "builtin", "BLAS"]
 
 BLAS: Final = "scipy.linalg._fblas"
 """The extension module whose objects scipy.linalg.blas and get_blas_funcs hand out."""
+
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "d": np.dtype(np.float64),
+    "z": np.dtype(np.complex128),
+}
+"""What hooks catch products of, by BLAS's letters; loops.c and blas.c have the same."""
+
+_ROUTINES: Final = ("gemm", "gemv", "symm", "syrk", "syr2k", "trmm", "trsm")
+_HERMITIAN_ROUTINES: Final = ("hemm", "herk", "her2k")
+"""Those that complex dtypes alone have."""
 
 
 def multiarray() -> Any:
@@ -52,8 +71,8 @@ class Hook:
     name : str
         As in `HookStatus` and in NP_OZAKI_HOOKS.
     kind : {"loop", "builtin", "BLAS"}
-        How it is hooked: the float64 loop of a ufunc, the C function of a builtin,
-        or the Fortran routine of an f2py object.
+        How it is hooked: the loops of a ufunc, one for each of `DTYPES`, the C
+        function of a builtin, or the Fortran routine of an f2py object.
     find : callable
         Returns the object to hook; None where this NumPy does not have it.
     """
@@ -108,6 +127,14 @@ def _blas(name: str) -> Hook:
     return Hook(name, "BLAS", lambda: getattr(sys.modules.get(BLAS), name, None))
 
 
+def _all_blas() -> tuple[Hook, ...]:
+    return tuple(
+        _blas(letter + routine)
+        for letter, dtype in DTYPES.items()
+        for routine in _ROUTINES + _HERMITIAN_ROUTINES * (dtype.kind == "c")
+    )
+
+
 HOOKS: Final = (
     _loop("matmul"),
     _loop("vecdot"),
@@ -117,13 +144,7 @@ HOOKS: Final = (
     Hook("ndarray.dot", "builtin", lambda: _bound_dot),
     _builtin("inner", "inner"),
     _builtin("einsum", "c_einsum"),
-    _blas("dgemm"),
-    _blas("dgemv"),
-    _blas("dsymm"),
-    _blas("dsyrk"),
-    _blas("dsyr2k"),
-    _blas("dtrmm"),
-    _blas("dtrsm"),
+    *_all_blas(),
 )
 
 NAMES: Final = tuple(hook.name for hook in HOOKS)

@@ -33,7 +33,7 @@ from np_ozaki.numerics.budget import (
     moduli_for_target,
     required_bits,
 )
-from np_ozaki.numerics.moduli import check_num_moduli
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, Family, check_num_moduli
 from np_ozaki.numerics.slice_bounds import pair_weights
 from np_ozaki.numerics.slicing import (
     DEFAULT_BITS_PER_SLICE,
@@ -277,7 +277,8 @@ class Cost:
     num_planes : int
         Moduli N, or slices S.
     num_gemms : int
-        INT8 products of the same size: N, or the pairs of slices.
+        INT8 products of real matrices of the same size: N, or the pairs of slices;
+        of complex matrices twice or four times as many.
     operations : int
         Of these, multiplied and added: 2 m n k each.
     planes_bytes : int
@@ -330,6 +331,32 @@ class Cost:
         return by_products + self.traffic_bytes / (terabytes_per_second * 1e12)
 
 
+class _Matrices(NamedTuple):
+    """What stands for the matrices of a product, in entries of theirs.
+
+    Attributes
+    ----------
+    parts : int
+        Real numbers for an entry of B, and of C.
+    left : int
+        Those for an entry of A.
+    inner : int
+        Products in the sum for a part of C, over k.
+    gemms : int
+        Real products for one.
+    """
+
+    parts: int
+    left: int
+    inner: int
+    gemms: int
+
+
+_REAL = _Matrices(1, 1, 1, 1)
+_IN_PAIRS = _Matrices(2, 2, 1, 2)
+_EMBEDDED = _Matrices(2, 4, 2, 4)
+
+
 class Costs(NamedTuple):
     """Both schemes for the same target."""
 
@@ -337,7 +364,9 @@ class Costs(NamedTuple):
     slices: Cost
 
 
-def moduli_cost(m: int, n: int, k: int, num_moduli: int) -> Cost:
+def moduli_cost(
+    m: int, n: int, k: int, num_moduli: int, family: Family = "real"
+) -> Cost:
     """Return what a product by moduli takes.
 
     Parameters
@@ -346,11 +375,13 @@ def moduli_cost(m: int, n: int, k: int, num_moduli: int) -> Cost:
         Rows of A, columns of B, inner dimension.
     num_moduli : int
         N, 2 to 49.
+    family : {"real", "complex"}, optional
+        What is multiplied.
 
     Returns
     -------
     Cost
-        Of N INT8 products.
+        Of N INT8 products; of complex matrices 2 N of them up to 22 moduli, then 4 N.
 
     Raises
     ------
@@ -358,10 +389,20 @@ def moduli_cost(m: int, n: int, k: int, num_moduli: int) -> Cost:
         If `num_moduli` is out of range.
     """
     check_num_moduli(num_moduli)
-    return _cost("moduli", (m, n, k), num_moduli, num_moduli, num_moduli * m * n)
+    in_pairs = num_moduli <= len(COMPLEX_MODULI)
+    return _cost(
+        "moduli",
+        (m, n, k),
+        num_moduli,
+        num_moduli,
+        num_moduli * m * n,
+        _REAL if family == "real" else _IN_PAIRS if in_pairs else _EMBEDDED,
+    )
 
 
-def slices_cost(m: int, n: int, k: int, slicing: Slicing) -> Cost:
+def slices_cost(
+    m: int, n: int, k: int, slicing: Slicing, family: Family = "real"
+) -> Cost:
     """Return what a product by slices takes.
 
     Parameters
@@ -370,17 +411,20 @@ def slices_cost(m: int, n: int, k: int, slicing: Slicing) -> Cost:
         Rows of A, columns of B, inner dimension.
     slicing : Slicing
         S, b and pairs.
+    family : {"real", "complex"}, optional
+        What is multiplied.
 
     Returns
     -------
     Cost
-        Of an INT8 product a pair.
+        Of an INT8 product a pair, or four of complex matrices.
     """
+    how = _REAL if family == "real" else _EMBEDDED
     # A sum of 32 bits holds so many products of k digits.
-    largest = max(1, k << 2 * slicing.bits_per_slice - 2)
+    largest = max(1, how.inner * k << 2 * slicing.bits_per_slice - 2)
     sums = sum(-(-x.num_pairs * largest // EXACT_SUM) for x in slicing.diagonals)
     sizes, gemms = slicing.num_slices, slicing.num_products
-    return _cost("slices", (m, n, k), sizes, gemms, 4 * sums * m * n)
+    return _cost("slices", (m, n, k), sizes, gemms, 4 * sums * m * n, how)
 
 
 def moduli_against_slices(
@@ -470,14 +514,16 @@ def _cost(
     planes: int,
     gemms: int,
     sums_bytes: int,
+    how: _Matrices,
 ) -> Cost:
     for name, length in zip("mnk", size, strict=True):
         if length < 0:
             limit = "a length is 0 or more"
             raise OptionError(refusal(name, length, limit, "pass a length"))
     m, n, k = size
-    planes_bytes = planes * (m * k + k * n)
-    once = 8 * (m * k + k * n + m * n)
+    gemms, sums_bytes = how.gemms * gemms, how.parts * sums_bytes
+    planes_bytes = planes * (how.left * m * k + how.parts * k * n)
+    once = 8 * how.parts * (m * k + k * n + m * n)
     traffic = once + 2 * (planes_bytes + sums_bytes)
     operations = gemms * 2 * m * n * k
     return Cost(scheme, planes, gemms, operations, planes_bytes, sums_bytes, traffic)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context, hooks
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.gemm import product
+from np_ozaki.routes.arithmetic import Scalar
 from np_ozaki.routes.decision import options_for
 from np_ozaki.stats import CallInfo
 
-__all__ = ["RoutedCall", "operand", "output", "routed_call", "vector"]
+__all__ = ["RoutedCall", "routed_call"]
 
-Array: TypeAlias = NDArray[np.float64]
-
-_ITEM = np.dtype(np.float64).itemsize
+Array: TypeAlias = NDArray[Any]
 
 
 class RoutedCall:
@@ -36,6 +36,7 @@ class RoutedCall:
         self._route = route
         self._options = options
         self._parts: list[CallInfo] = []
+        self.dtype = hooks.DTYPES[route[0]]
 
     @property
     def looks_at_all(self) -> bool:
@@ -53,15 +54,96 @@ class RoutedCall:
         other._parts = self._parts
         return other
 
-    def multiply(self, a: Array, b: Array, out: Array) -> None:
+    def conjugates(self, trans: str) -> bool:
+        """Return whether op(X) is of conj(X), which `operand` leaves to `multiply`."""
+        return trans == "C" and self.dtype.kind == "c"
+
+    def operand(
+        self, pointer: int, rows: int, columns: int, leading_dim: int, trans: str = "N"
+    ) -> Array:
+        """Return a view of op(X), but for conjugation.
+
+        Parameters
+        ----------
+        pointer : int
+            Address of X.
+        rows, columns : int
+            Shape of op(X).
+        leading_dim : int
+            Of X.
+        trans : {"N", "T", "C"}
+            op is the identity, or transposes.
+
+        Returns
+        -------
+        (rows, columns) ndarray
+            Not writeable.
+        """
+        if trans != "N":
+            return self.operand(pointer, columns, rows, leading_dim).T
+        return hooks.array_from_fortran(
+            pointer, rows, columns, leading_dim, False, self.dtype
+        )
+
+    def output(self, pointer: int, rows: int, columns: int, leading_dim: int) -> Array:
+        """Return a writeable view of a result.
+
+        Parameters
+        ----------
+        pointer : int
+            Address.
+        rows, columns, leading_dim : int
+            Shape and elements from one column to the next.
+
+        Returns
+        -------
+        (rows, columns) ndarray
+            Writeable.
+        """
+        return hooks.array_from_fortran(
+            pointer, rows, columns, leading_dim, True, self.dtype
+        )
+
+    def vector(self, pointer: int, size: int, step: int, writeable: bool) -> Array:
+        """Return a vector as a column.
+
+        Parameters
+        ----------
+        pointer : int
+            Address that BLAS was called with.
+        size : int
+            Entries.
+        step : int
+            Elements from one entry to the next; if negative, BLAS starts at the far
+            end.
+        writeable : bool
+            Whether it is a result.
+
+        Returns
+        -------
+        (size, 1) ndarray
+            First entry first.
+        """
+        item = self.dtype.itemsize
+        if step < 0:
+            pointer -= item * (size - 1) * step
+        return hooks.array_from_loop(
+            pointer, (size, 1), (item * step, item), writeable, self.dtype
+        )
+
+    def multiply(
+        self, a: Array, b: Array, out: Array, conjugated: Conjugated = UNCONJUGATED
+    ) -> None:
         """Write the product of two matrices.
 
         Parameters
         ----------
-        a, b : ndarray of float64
+        a, b : ndarray
             Any strides.
-        out : ndarray of float64
+        out : ndarray
             Overwritten; overlaps neither.
+        conjugated : tuple of bool, optional
+            Whether conj(a) takes the place of a, conj(b) that of b.
         """
         info, _ = product(
             a[np.newaxis],
@@ -70,6 +152,7 @@ class RoutedCall:
             route=self._route,
             options=self._options,
             counted=False,
+            conjugated=conjugated,
         )
         self._parts.append(info)
 
@@ -81,19 +164,22 @@ class RoutedCall:
         m, n, k : int
             Sizes of the routine's result and its inner length.
         flops : int, optional
-            Operations, where they are fewer than 2 m n k.
+            Operations of the real routine, where they are fewer than 2 m n k.
 
         Returns
         -------
         bool
             True, what a handler answers.
         """
-        whole, done = flops, sum(part.flops for part in self._parts)
+        times = 4 if self.dtype.kind == "c" else 1
+        all_of_it = times * (2 * m * n * k if flops is None else flops)
+        whole = None if flops is None else all_of_it
+        done = sum(part.flops for part in self._parts)
         for engine in dict.fromkeys(part.engine for part in self._parts):
             parts = [part for part in self._parts if part.engine == engine]
             if len(parts) < len(self._parts):
                 share = sum(part.flops for part in parts)
-                whole = (2 * m * n * k if flops is None else flops) * share // done
+                whole = all_of_it * share // done
             context.record(
                 replace(
                     max(parts, key=lambda part: part.num_moduli or 0),
@@ -108,16 +194,16 @@ class RoutedCall:
         return True
 
 
-def routed_call(route: str, m: int, n: int, k: int, alpha: float) -> RoutedCall | None:
+def routed_call(route: str, m: int, n: int, k: int, alpha: Scalar) -> RoutedCall | None:
     """Return the call, or None where it is native.
 
     Parameters
     ----------
     route : str
-        Name of the routine.
+        Name of the routine; its first letter tells the dtype.
     m, n, k : int
         Sizes.
-    alpha : float
+    alpha : float or complex
         With 0 nothing is multiplied, and BLAS does not read the operands.
 
     Returns
@@ -127,74 +213,5 @@ def routed_call(route: str, m: int, n: int, k: int, alpha: float) -> RoutedCall 
     """
     if alpha == 0.0 or not (m and n and k):
         return None
-    options = options_for(route, 1, m, n, k)
+    options = options_for(route, 1, m, n, k, hooks.DTYPES[route[0]])
     return None if options is None else RoutedCall(route, options)
-
-
-def operand(
-    pointer: int, rows: int, columns: int, leading_dim: int, trans: str = "N"
-) -> Array:
-    """Return a view of op(X).
-
-    Parameters
-    ----------
-    pointer : int
-        Address of X.
-    rows, columns : int
-        Shape of op(X).
-    leading_dim : int
-        Of X.
-    trans : {"N", "T", "C"}
-        op is the identity or the transpose.
-
-    Returns
-    -------
-    (rows, columns) ndarray of float64
-        Not writeable.
-    """
-    if trans == "N":
-        return hooks.array_from_fortran(pointer, rows, columns, leading_dim, False)
-    return hooks.array_from_fortran(pointer, columns, rows, leading_dim, False).T
-
-
-def output(pointer: int, rows: int, columns: int, leading_dim: int) -> Array:
-    """Return a writeable view of a result.
-
-    Parameters
-    ----------
-    pointer : int
-        Address.
-    rows, columns, leading_dim : int
-        Shape and elements from one column to the next.
-
-    Returns
-    -------
-    (rows, columns) ndarray of float64
-        Writeable.
-    """
-    return hooks.array_from_fortran(pointer, rows, columns, leading_dim, True)
-
-
-def vector(pointer: int, size: int, step: int, writeable: bool) -> Array:
-    """Return a vector as a column.
-
-    Parameters
-    ----------
-    pointer : int
-        Address that BLAS was called with.
-    size : int
-        Entries.
-    step : int
-        Elements from one entry to the next; if negative, BLAS starts at the far end.
-    writeable : bool
-        Whether it is a result.
-
-    Returns
-    -------
-    (size, 1) ndarray of float64
-        First entry first.
-    """
-    if step < 0:
-        pointer -= _ITEM * (size - 1) * step
-    strides = (_ITEM * step, _ITEM)
-    return hooks.array_from_loop(pointer, (size, 1), strides, writeable)

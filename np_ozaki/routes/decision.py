@@ -10,26 +10,37 @@ from numpy.typing import NDArray
 from np_ozaki import context
 from np_ozaki.config import Options
 from np_ozaki.gemm import FLOAT64, min_flops, native_reason
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, MIN_MODULI
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
 __all__ = [
+    "COMPLEX128",
     "FLOAT64",
     "as_array",
     "as_common",
-    "as_float64",
+    "as_dtype",
     "common_dtype",
-    "multiplies_to_float64",
+    "is_multiplied",
     "options_for",
+    "routed_dtype",
 ]
 
+COMPLEX128: Final = np.dtype(np.complex128)
 
 FLOAT32: Final = np.dtype(np.float32)
-COMPLEX128: Final = np.dtype(np.complex128)
 COMPLEX64: Final = np.dtype(np.complex64)
 
+_MULTIPLIED: Final = frozenset({FLOAT64, COMPLEX128, FLOAT32, COMPLEX64})
+"""The dtypes of products that an engine makes."""
 
-def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | None:
+_ROUTED: Final = {dtype: dtype for dtype in (FLOAT64, COMPLEX128)}
+"""Those that a scope routes, each found by what is equal to it."""
+
+
+def options_for(
+    route: str, batch: int, m: int, n: int, k: int, dtype: np.dtype[Any]
+) -> Options | None:
     """Return the options of the scope that decides here, if it routes a product.
 
     Parameters
@@ -38,6 +49,8 @@ def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | Non
         Name for the counters.
     batch, m, n, k : int
         Matrices, rows, columns, inner length.
+    dtype : dtype
+        Of the product.
 
     Returns
     -------
@@ -49,13 +62,33 @@ def options_for(route: str, batch: int, m: int, n: int, k: int) -> Options | Non
     if scope is None or scope.options is None:
         return None
     options = scope.options
-    if flops(m, n, k) < min_flops(options):
+    parts = 2 if dtype.kind == "c" else 1
+    if flops(parts * m, n, parts * k) < min_flops(options):
         return None
     reason = native_reason(options)
+    if reason is None and parts == 2:
+        reason = _too_many_moduli(options)
     if reason is not None:
-        context.record(CallInfo(route, "native", batch, m, n, k, fallback=reason))
+        info = CallInfo(
+            route, "native", batch, m, n, k, fallback=reason, dtype=dtype.name
+        )
+        context.record(info)
         return None
     return options
+
+
+def _too_many_moduli(options: Options) -> str | None:
+    """Return why a scope's number of moduli is one of real products only, or None.
+
+    Whoever asks for such a complex product by name gets an error, and so do scopes that
+    allow no native product.
+    """
+    given, most = options.precision, len(COMPLEX_MODULI)
+    if options.scheme != "moduli" or options.reproducible:
+        return None
+    if type(given) is int and given > most:
+        return f"precision={given}: complex products take {MIN_MODULI} to {most} moduli"
+    return None
 
 
 def as_array(x: Any, classes: frozenset[type]) -> NDArray[Any] | None:
@@ -85,8 +118,8 @@ def as_array(x: Any, classes: frozenset[type]) -> NDArray[Any] | None:
     return converted
 
 
-def multiplies_to_float64(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether NumPy would multiply two arrays as float64 numbers.
+def routed_dtype(a: NDArray[Any], b: NDArray[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in which NumPy would multiply two arrays, if it is routed.
 
     Parameters
     ----------
@@ -95,35 +128,57 @@ def multiplies_to_float64(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
     Returns
     -------
-    bool
-        Both are real and their common dtype is float64.
+    dtype or None
+        `FLOAT64` or `COMPLEX128` itself, of native byte order.
     """
-    if a.dtype == b.dtype == np.float64:
-        return True
-    real = a.dtype.kind in "biuf" and b.dtype.kind in "biuf"
-    return real and np.result_type(a.dtype, b.dtype) == np.float64
+    if a.dtype is b.dtype is FLOAT64:
+        return FLOAT64
+    if a.dtype.kind not in "biufc" or b.dtype.kind not in "biufc":
+        return None
+    return _ROUTED.get(np.result_type(a.dtype, b.dtype))
 
 
-def as_float64(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Return aligned native float64, the very array where it is one already.
+def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an aligned array of a dtype, the very array where it is one already.
 
     Parameters
     ----------
     x : ndarray
-        Real; a subclass comes back as an ndarray.
+        A subclass comes back as an ndarray.
+    dtype : dtype
+        From `routed_dtype`.
 
     Returns
     -------
-    ndarray of float64
+    ndarray
         Same entries, cast as NumPy's products cast them.
     """
-    if type(x) is np.ndarray and x.dtype is FLOAT64 and x.flags.aligned:
+    if type(x) is np.ndarray and x.dtype is dtype and x.flags.aligned:
         return x
-    return np.require(x, dtype=np.float64, requirements="A").view(np.ndarray)
+    return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
+
+
+def is_multiplied(dtype: np.dtype[Any]) -> bool:
+    """Return whether products of a dtype are an engine's business.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of the product.
+
+    Returns
+    -------
+    bool
+    """
+    return dtype in _MULTIPLIED
 
 
 def as_common(
-    a: NDArray[Any], b: NDArray[Any], *, wide: bool = False
+    a: NDArray[Any],
+    b: NDArray[Any],
+    dtype: np.dtype[Any] | None = None,
+    *,
+    wide: bool = False,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both operands as entries of the one dtype that they multiply in.
 
@@ -131,6 +186,8 @@ def as_common(
     ----------
     a, b : ndarray
         Subclasses come back as ndarrays.
+    dtype : dtype, optional
+        What the caller asked for.
     wide : bool, optional
         Whether it is float64 or complex128 in any case.
 
@@ -139,13 +196,8 @@ def as_common(
     tuple of two ndarrays
         Same entries, cast as NumPy's products cast them.
     """
-    dtype = common_dtype(a, b, wide=wide)
-    if dtype is FLOAT64:
-        return as_float64(a), as_float64(b)
-    left, right = (
-        np.require(x, dtype=dtype, requirements="A").view(np.ndarray) for x in (a, b)
-    )
-    return left, right
+    found = common_dtype(a, b, wide=wide) if dtype is None else dtype
+    return as_dtype(a, found), as_dtype(b, found)
 
 
 def common_dtype(a: Any, b: Any, *, wide: bool = False) -> np.dtype[Any]:

@@ -21,15 +21,17 @@ from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.gemm import product, signal
 from np_ozaki.routes.decision import (
+    COMPLEX128,
+    FLOAT64,
     as_array,
-    as_float64,
-    multiplies_to_float64,
+    as_dtype,
     options_for,
+    routed_dtype,
 )
 
 __all__ = ["einsum_product", "handle_einsum"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 Labels = tuple[int, ...]
 """One label an axis: the code of its letter, or -1, -2, ... for the axes of an
 ellipsis from the right."""
@@ -113,7 +115,7 @@ def _operands_and_text(arguments: tuple[Any, ...]) -> tuple[Any, Any, str]:
 class _Contraction:
     """Two operands with the labels of their axes, none repeated, and the result's.
 
-    The operands are real; they become float64 when it is decided that they multiply.
+    The operands get the result's dtype when it is decided that they multiply.
     """
 
     a: NDArray[Any]
@@ -121,6 +123,7 @@ class _Contraction:
     b: NDArray[Any]
     b_labels: Labels
     out_labels: Labels
+    dtype: np.dtype[Any]
 
     def sizes(self) -> dict[int, int]:
         """Return the length of each label; an axis of length 1 stretches."""
@@ -154,8 +157,8 @@ def _operand(x: Any) -> Any:
     return x if choice.is_device_array(x) else as_array(x, _CLASSES)
 
 
-def _float64(x: Any) -> Any:
-    return as_float64(x) if isinstance(x, np.ndarray) else x
+def _of_dtype(x: Any, dtype: np.dtype[Any]) -> Any:
+    return as_dtype(x, dtype) if isinstance(x, np.ndarray) else x
 
 
 def _parsed(arguments: tuple[Any, ...]) -> _Contraction:
@@ -163,14 +166,17 @@ def _parsed(arguments: tuple[Any, ...]) -> _Contraction:
     a, b = _operand(left), _operand(right)
     inputs, arrow, output = text.partition("->")
     parts = inputs.split(",")
-    if a is None or b is None or len(parts) != 2 or not multiplies_to_float64(a, b):
+    if a is None or b is None or len(parts) != 2:
+        raise _LeftToNumpy
+    dtype = routed_dtype(a, b)
+    if dtype is None:
         raise _LeftToNumpy
     a_labels = _operand_labels(parts[0], a.ndim)
     b_labels = _operand_labels(parts[1], b.ndim)
     out_labels = _output_labels(output if arrow else None, a_labels, b_labels)
     a, a_labels = _diagonals(a, a_labels)
     b, b_labels = _diagonals(b, b_labels)
-    return _Contraction(a, a_labels, b, b_labels, out_labels)
+    return _Contraction(a, a_labels, b, b_labels, out_labels, dtype)
 
 
 # ---- From labels to a matrix product ----
@@ -195,7 +201,7 @@ def _unstretched(c: _Contraction) -> _Contraction:
 
     a, a_labels = _without(c.a, c.a_labels, stretched(c.a, c.a_labels))
     b, b_labels = _without(c.b, c.b_labels, stretched(c.b, c.b_labels))
-    return _Contraction(a, a_labels, b, b_labels, c.out_labels)
+    return replace(c, a=a, a_labels=a_labels, b=b, b_labels=b_labels)
 
 
 def _summed_out(c: _Contraction) -> _Contraction:
@@ -213,7 +219,7 @@ def _summed_out(c: _Contraction) -> _Contraction:
         axes = tuple(i for i, label in enumerate(labels) if label in alone)
         kept = tuple(label for label in labels if label not in alone)
         with np.errstate(all="ignore"):
-            return np.asarray(as_float64(x).sum(axis=axes)), kept
+            return np.asarray(as_dtype(x, c.dtype).sum(axis=axes)), kept
 
     if not isinstance(c.a, np.ndarray):
         raise _LeftToNumpy  # a device adds in another order
@@ -223,7 +229,7 @@ def _summed_out(c: _Contraction) -> _Contraction:
     b, b_labels = total(c.b, c.b_labels, b_alone)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise _LeftToNumpy  # overflowed on the way, which products need not do
-    return _Contraction(a, a_labels, b, b_labels, c.out_labels)
+    return replace(c, a=a, a_labels=a_labels, b=b, b_labels=b_labels)
 
 
 @dataclass(frozen=True)
@@ -260,11 +266,11 @@ def _arranged(x: NDArray[Any], labels: Labels, *groups: Labels) -> NDArray[Any]:
 # ---- The result ----
 
 
-def _accepts(out: Any, shape: tuple[int, ...]) -> bool:
+def _accepts(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return whether `out` takes the result without a cast."""
     return (
         type(out) is np.ndarray
-        and out.dtype == np.float64
+        and out.dtype == dtype
         and out.dtype.isnative
         and out.flags.aligned
         and out.flags.writeable
@@ -283,7 +289,7 @@ def _new_output(c: _Contraction, order: Any) -> Array:
     """
     if not isinstance(c.a, np.ndarray):
         a, b = (
-            np.lib.stride_tricks.as_strided(np.empty(1), x.shape, x.strides)
+            np.lib.stride_tricks.as_strided(np.empty(1, c.dtype), x.shape, x.strides)
             for x in (c.a, c.b)
         )
         twin = _new_output(replace(c, a=a, b=b), order)
@@ -301,7 +307,7 @@ def _new_output(c: _Contraction, order: Any) -> Array:
         (c.a, c.b, None),
         flags=["reduce_ok", "zerosize_ok", "buffered", "delay_bufalloc"],
         op_flags=[["readonly"], ["readonly"], ["readwrite", "allocate"]],
-        op_dtypes=[np.float64] * 3,
+        op_dtypes=[c.dtype] * 3,
         op_axes=[places(c.a_labels), places(c.b_labels), places(c.out_labels)],
         order=order,
     )
@@ -310,7 +316,7 @@ def _new_output(c: _Contraction, order: Any) -> Array:
 
 
 def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Options) -> None:
-    a, b = _float64(c.a), _float64(c.b)
+    a, b = _of_dtype(c.a, c.dtype), _of_dtype(c.b, c.dtype)
     left = _arranged(a, c.a_labels, groups.batch, groups.rows, groups.inner)
     right = _arranged(b, c.b_labels, groups.batch, groups.inner, groups.columns)
     target = _arranged(out, c.out_labels, groups.batch, groups.rows, groups.columns)
@@ -323,12 +329,15 @@ def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Options) 
     signal(outcome, functools.partial(np.einsum, "ij,jk"))
 
 
-_FLOAT64_NAMES = (np.float64, float, np.dtype(np.float64), "float64", "f8", "d")
+_DTYPE_NAMES = {
+    FLOAT64: (np.float64, float, FLOAT64, "float64", "f8", "d"),
+    COMPLEX128: (np.complex128, complex, COMPLEX128, "complex128", "c16", "D"),
+}
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
-_Choose = Callable[[str, int, int, int, int], Options | None]
-"""Options of a product of batch, m, n, k for a route; None leaves it to NumPy."""
+_Choose = Callable[[str, int, int, int, int, np.dtype[Any]], Options | None]
+"""Options for a route's product of batch, m, n, k, dtype; None leaves it to NumPy."""
 
 
 def _routed(
@@ -337,13 +346,13 @@ def _routed(
     if keywords.keys() - {"out", "order", "dtype", "casting"}:
         raise _LeftToNumpy
     dtype, casting = keywords.get("dtype"), keywords.get("casting", "safe")
-    # Operands are float64, so any casting will do for a float64 result.
-    if not (dtype is None or dtype in _FLOAT64_NAMES) or casting not in _CASTINGS:
-        raise _LeftToNumpy
     order = keywords.get("order", "K")
-    if order not in {"K", "A", "C", "F"}:
+    if casting not in _CASTINGS or order not in {"K", "A", "C", "F"}:
         raise _LeftToNumpy
     given = _parsed(arguments)
+    # Any casting will do for a result of the dtype that operands have together.
+    if not (dtype is None or dtype in _DTYPE_NAMES[given.dtype]):
+        raise _LeftToNumpy
     sizes = given.sizes()
     whole = _unstretched(given)
     groups = _Groups.of(whole)
@@ -351,7 +360,7 @@ def _routed(
         raise _LeftToNumpy
     shape = tuple(sizes[label] for label in given.out_labels)
     out = keywords.get("out")
-    if out is not None and not _accepts(out, shape):
+    if out is not None and not _accepts(out, shape, given.dtype):
         raise _LeftToNumpy
 
     def count(labels: Sequence[int]) -> int:
@@ -361,7 +370,7 @@ def _routed(
     batch, k = count(groups.batch), count(groups.inner)
     rows = tuple(x for x in groups.rows if x in out_labels)
     columns = tuple(x for x in groups.columns if x in out_labels)
-    options = choose("einsum", batch, count(rows), count(columns), k)
+    options = choose("einsum", batch, count(rows), count(columns), k, given.dtype)
     if options is None:
         raise _LeftToNumpy
     whole = _summed_out(whole)
@@ -392,7 +401,7 @@ def handle_einsum(
     -------
     object
         The result, or NotImplemented, which leaves the call to NumPy: other numbers
-        of operands, no common summed label, other dtypes than float64, and whatever
+        of operands, no common summed label, other dtypes than are routed, and whatever
         NumPy refuses.
     """
     try:

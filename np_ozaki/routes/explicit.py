@@ -12,36 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.gemm import matmul_arrays
-from np_ozaki.routes.decision import FLOAT64, as_common
+from np_ozaki.routes.decision import FLOAT64, as_common, is_multiplied
 from np_ozaki.stats import CallInfo
 
 __all__ = ["dtype_reason", "left_to_numpy", "matmul_product", "native_reason", "run"]
 
 _PLAIN = frozenset({np.ndarray, np.memmap})
 
-_OTHERS = frozenset("fDF")
-"""float32, complex128 and complex64."""
-
 _Result = tuple[Any, CallInfo]
 _Product = Callable[[NDArray[Any], NDArray[Any], NDArray[Any] | None, Options], _Result]
 
 
-def native_reason(
-    *operands: object, to_float64: bool = False, complex_too: bool = False
-) -> str | None:
+def native_reason(*operands: object, dtype: np.dtype[Any] | None = None) -> str | None:
     """Return why operands of a product are not the engine's business, or None.
 
     Parameters
     ----------
     *operands : object
         On the host.
-    to_float64 : bool, optional
-        The caller asked for a float64 product of whatever is real.
-    complex_too : bool, optional
-        Products of dtype complex128, float32 and complex64 are the engine's, too.
+    dtype : dtype, optional
+        The caller asked for a product of this dtype, whatever can be cast to it.
 
     Returns
     -------
@@ -51,48 +45,38 @@ def native_reason(
     for x in operands:
         if type(x) not in _PLAIN:
             return f"operand of type {type(x).__name__}"
-    return dtype_reason(*operands, to_float64=to_float64, complex_too=complex_too)
+    return dtype_reason(*operands, dtype=dtype)
 
 
-def dtype_reason(
-    *operands: Any, to_float64: bool = False, complex_too: bool = False
-) -> str | None:
+def dtype_reason(*operands: Any, dtype: np.dtype[Any] | None = None) -> str | None:
     """Return why operands of these dtypes are not the engine's business, or None.
 
     Parameters
     ----------
     *operands : array
         On the host or a GPU.
-    to_float64 : bool, optional
-        The caller asked for a float64 product of whatever is real.
-    complex_too : bool, optional
-        Products of dtype complex128, float32 and complex64 are the engine's, too.
+    dtype : dtype, optional
+        The caller asked for a product of this dtype, whatever can be cast to it.
 
     Returns
     -------
     str or None
         Reason for the counters.
     """
-    for x in operands:
-        if x.dtype is not FLOAT64:
-            break
-    else:
-        return None
+    if dtype is None:
+        for x in operands:
+            if x.dtype is not FLOAT64:
+                break
+        else:
+            return None
     dtypes = [x.dtype for x in operands]
-    if complex_too and not to_float64 and _multiplies_to_other(dtypes):
-        return None
-    if any(d.kind not in "biuf" for d in dtypes) or (
-        not to_float64 and np.result_type(*dtypes) != np.float64
-    ):
-        return f"dtypes {', '.join(d.name for d in dtypes)}"
-    return None
-
-
-def _multiplies_to_other(dtypes: list[np.dtype[Any]]) -> bool:
-    """Return whether the common dtype is one of the engine's, but float64."""
-    return {d.kind for d in dtypes} <= set("biufc") and (
-        np.result_type(*dtypes).char in _OTHERS
-    )
+    if all(d.kind in "biufc" for d in dtypes):
+        found = np.result_type(*dtypes) if dtype is None else dtype
+        # NumPy does not cast complex entries to real ones.
+        fits = found.kind == "c" or all(d.kind != "c" for d in dtypes)
+        if fits and is_multiplied(found):
+            return None
+    return f"dtypes {', '.join(d.name for d in dtypes)}"
 
 
 def matmul_product(
@@ -102,6 +86,7 @@ def matmul_product(
     options: Options,
     bounded: bool = False,
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> _Result:
     """Multiply two operands on the engine.
 
@@ -117,6 +102,8 @@ def matmul_product(
         Let the info carry a bound of the error.
     prepared : tuple of Prepared or None, optional
         What is kept of `a` and of `b`.
+    conjugated : tuple of bool, optional
+        Whether conj(a) takes the place of a, conj(b) that of b.
 
     Returns
     -------
@@ -132,6 +119,7 @@ def matmul_product(
         options=options,
         bounded=bounded,
         prepared=prepared,
+        conjugated=conjugated,
     )
 
 
@@ -142,7 +130,7 @@ def run(
     operands: tuple[Any, Any],
     out: NDArray[Any] | None,
     options: Options,
-    to_float64: bool = False,
+    dtype: np.dtype[Any] | None = None,
 ) -> _Result:
     """Multiply two unwrapped operands, by NumPy where the engine has no business.
 
@@ -153,16 +141,15 @@ def run(
     native : callable
         NumPy's function.
     engine : callable
-        What multiplies float64 operands, as `matmul_product`; for the name "matmul"
-        it takes float32, complex128 and complex64 ones, too.
+        What multiplies operands of one dtype, as `matmul_product`.
     operands : tuple of two array_like
         Unwrapped.
     out : ndarray or None
         Where to write.
     options : Options
         Of the call.
-    to_float64 : bool, optional
-        The caller asked for a float64 product of whatever is real.
+    dtype : dtype, optional
+        The caller asked for a product of this dtype, whatever can be cast to it.
 
     Returns
     -------
@@ -173,11 +160,11 @@ def run(
     a, b = operands
     a = a if hasattr(a, "__array_ufunc__") else np.asarray(a)
     b = b if hasattr(b, "__array_ufunc__") else np.asarray(b)
-    reason = native_reason(a, b, to_float64=to_float64, complex_too=name == "matmul")
+    reason = native_reason(a, b, dtype=dtype)
     if reason is None and name == "dot" and not (a.ndim and b.ndim):
         reason = "scalar operand"
     if reason is None:
-        return engine(*as_common(a, b, wide=to_float64), out, options)
+        return engine(*as_common(a, b, dtype), out, options)
     result = native(a, b) if out is None else native(a, b, out=out)
     return result, left_to_numpy(name, a, b, reason)
 

@@ -10,22 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import hooks
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
 from np_ozaki.config import Options
 from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.errors import ShapeError
 from np_ozaki.gemm import matmul_arrays, product
 from np_ozaki.routes.decision import (
+    COMPLEX128,
     as_array,
-    as_float64,
-    multiplies_to_float64,
+    as_dtype,
     options_for,
+    routed_dtype,
 )
 from np_ozaki.stats import CallInfo
 
 __all__ = ["dot", "handle_dot", "handle_inner", "handle_loop"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or complex128."""
+
 Steps = tuple[int, int, int]
+
+_OF_CONJUGATES: Mapping[str, Conjugated] = {
+    "vecdot": (True, False),
+    "vecmat": (True, False),
+}
+"""Ufuncs that multiply the conjugate of a complex operand."""
 
 
 def handle_loop(
@@ -40,8 +50,9 @@ def handle_loop(
     m: int,
     k: int,
     n: int,
+    dtype: str,
 ) -> int | None:
-    """Answer one call of the float64 inner loop of matmul, vecdot, matvec or vecmat.
+    """Answer one call of an inner loop of matmul, vecdot, matvec or vecmat.
 
     Parameters
     ----------
@@ -53,6 +64,8 @@ def handle_loop(
         Strides in bytes: outer, rows, columns; 0 repeats.
     outer, m, k, n : int
         Matrices and their sizes.
+    dtype : {"d", "D"}
+        Of operands and result, float64 or complex128.
 
     Returns
     -------
@@ -60,18 +73,21 @@ def handle_loop(
         Floating-point exceptions for NumPy to report, as bits of `np_ozaki.hooks`;
         None leaves the call to NumPy.
     """
-    options = options_for(route, outer, m, n, k)
+    of = np.dtype(dtype)
+    options = options_for(route, outer, m, n, k, of)
     if options is None:
         return None
-    a = hooks.array_from_loop(a_pointer, (outer, m, k), a_steps, writeable=False)
-    b = hooks.array_from_loop(b_pointer, (outer, k, n), b_steps, writeable=False)
-    out = hooks.array_from_loop(out_pointer, (outer, m, n), out_steps, writeable=True)
+    a = hooks.array_from_loop(a_pointer, (outer, m, k), a_steps, False, of)
+    b = hooks.array_from_loop(b_pointer, (outer, k, n), b_steps, False, of)
+    out = hooks.array_from_loop(out_pointer, (outer, m, n), out_steps, True, of)
+    conjugated = _OF_CONJUGATES.get(route) if of is COMPLEX128 else None
     _, outcome = product(
         a[:1] if not a_steps[0] else a,
         b[:1] if not b_steps[0] else b,
         out,
         route=route,
         options=options,
+        conjugated=conjugated or UNCONJUGATED,
     )
     return (
         hooks.RAISE_OVERFLOW * outcome.overflow | hooks.RAISE_INVALID * outcome.invalid
@@ -88,27 +104,30 @@ def dot(
     options: Options,
     route: str = "dot",
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> tuple[Any, CallInfo]:
-    """Return `numpy.dot` of two float64 arrays of one or more dimensions.
+    """Return `numpy.dot` of two arrays of one or more dimensions.
 
     Parameters
     ----------
-    a : (..., k) ndarray of float64
-        Left operand.
-    b : (..., k, n) or (k,) ndarray of float64
-        Right operand.
+    a : (..., k) ndarray
+        Left operand, of float64 or complex128.
+    b : (..., k, n) or (k,) ndarray
+        Right operand, of the same dtype.
     out : ndarray or None
-        Exactly what `numpy.dot` would make: shape, float64, C order.
+        Exactly what `numpy.dot` would make: shape, dtype, C order.
     options : Options
         Precision, scaling, engine.
     route : str
         Name for the counters.
     prepared : tuple of Prepared or None, optional
         What is kept of `a` and of `b`.
+    conjugated : tuple of bool, optional
+        Whether conj(a) takes the place of a, conj(b) that of b.
 
     Returns
     -------
-    result : ndarray of float64 or numpy.float64
+    result : ndarray or scalar
         Sums over the last axis of `a` and the second-to-last of `b`.
     CallInfo
         What happened.
@@ -125,28 +144,32 @@ def dot(
             "transpose or reshape one of them"
         )
     shape = _dot_shape(a, b)
-    if out is not None and not _dot_accepts(out, shape):
+    if out is not None and not _dot_accepts(out, shape, a.dtype):
         raise ShapeError(
             f"out of type {type(out).__name__}, shape {out.shape}, dtype {out.dtype}: "
-            f"dot writes only to a C-contiguous float64 ndarray of shape {shape}; "
+            f"dot writes only to a C-contiguous {a.dtype} ndarray of shape {shape}; "
             "use matmul for other layouts"
         )
     columns = b
     if b.ndim > 2:
         inner = b.shape[-2]
         columns = np.moveaxis(b, -2, 0).reshape(inner, math.prod(shape[a.ndim - 1 :]))
-    return _rows_by_columns(a, columns, shape, out, options, route, np.dot, prepared)
+    return _rows_by_columns(
+        a, columns, shape, out, options, route, np.dot, prepared, conjugated
+    )
 
 
 def _dot_shape(a: NDArray[Any], b: NDArray[Any]) -> tuple[int, ...]:
     return a.shape[:-1] + b.shape[:-2] + b.shape[-1:] * (b.ndim > 1)
 
 
-def _dot_accepts(out: NDArray[Any], shape: tuple[int, ...]) -> bool:
+def _dot_accepts(
+    out: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> bool:
     """Return whether `out` is what numpy.dot would make; it refuses all else."""
     return (
         type(out) is np.ndarray
-        and out.dtype == np.float64
+        and out.dtype == dtype
         and out.dtype.isnative
         and out.shape == shape
         and out.flags.c_contiguous
@@ -164,6 +187,7 @@ def _rows_by_columns(
     route: str,
     native: Callable[[Any, Any], Any],
     prepared: Pair = UNPREPARED,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> tuple[Any, CallInfo]:
     """Multiply (..., k) by (k, n) or (k,) and give the result its shape."""
     rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) if a.ndim > 2 else a
@@ -176,13 +200,14 @@ def _rows_by_columns(
             options=options,
             native=native,
             prepared=prepared,
+            conjugated=conjugated,
         )
         if out is None:
             return result, info
         out[...] = result
         return out, info
     # Written through a view, so that the result owns its memory, as NumPy's does.
-    result = np.empty(shape)
+    result = np.empty(shape, a.dtype)
     flat = result.reshape(rows.shape[:-1] + columns.shape[1:])
     _, info = matmul_arrays(
         rows,
@@ -192,6 +217,7 @@ def _rows_by_columns(
         options=options,
         native=native,
         prepared=prepared,
+        conjugated=conjugated,
     )
     if out is None:
         return result, info
@@ -268,19 +294,22 @@ def handle_dot(
     if a is None or b is None or not a.ndim or not b.ndim:
         return NotImplemented
     k = a.shape[-1]
-    if k != b.shape[max(0, b.ndim - 2)] or not multiplies_to_float64(a, b):
+    dtype = routed_dtype(a, b)
+    if k != b.shape[max(0, b.ndim - 2)] or dtype is None:
         return NotImplemented
     out, shape = values.get("out"), _dot_shape(a, b)
     cls = _class_of_result(values["a"], values["b"])
     if cls is np.matrix and len(shape) > 2:
         return NotImplemented
-    if out is not None and (cls is not np.ndarray or not _dot_accepts(out, shape)):
+    if out is not None and (
+        cls is not np.ndarray or not _dot_accepts(out, shape, dtype)
+    ):
         return NotImplemented
     m = math.prod(a.shape[:-1])
-    options = options_for(route, 1, m, math.prod(shape[a.ndim - 1 :]), k)
+    options = options_for(route, 1, m, math.prod(shape[a.ndim - 1 :]), k, dtype)
     if options is None:
         return NotImplemented
-    result, _ = dot(as_float64(a), as_float64(b), out, options, route)
+    result, _ = dot(as_dtype(a, dtype), as_dtype(b, dtype), out, options, route)
     # numpy.dot returns a scalar for no dimensions, though it has filled `out`.
     return result[()] if not shape else _of_class(result, cls)
 
@@ -307,19 +336,20 @@ def handle_inner(arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None)
     if a is None or b is None or not a.ndim or not b.ndim:
         return NotImplemented
     k = a.shape[-1]
-    if k != b.shape[-1] or not multiplies_to_float64(a, b):
+    dtype = routed_dtype(a, b)
+    if k != b.shape[-1] or dtype is None:
         return NotImplemented
     shape = a.shape[:-1] + b.shape[:-1]
     cls = _class_of_result(*arguments)
     if cls is np.matrix and len(shape) > 2:
         return NotImplemented
     m, n = math.prod(a.shape[:-1]), math.prod(b.shape[:-1])
-    options = options_for("inner", 1, m, n, k)
+    options = options_for("inner", 1, m, n, k, dtype)
     if options is None:
         return NotImplemented
-    right = as_float64(b)
+    right = as_dtype(b, dtype)
     columns = right if b.ndim == 1 else right.reshape(n, k).T
     result, _ = _rows_by_columns(
-        as_float64(a), columns, shape, None, options, "inner", np.inner
+        as_dtype(a, dtype), columns, shape, None, options, "inner", np.inner
     )
     return _of_class(result, cls)

@@ -1,28 +1,35 @@
-"""SciPy's BLAS: dgemm, dgemv, dsymm, dsyrk, dsyr2k, dtrmm and dtrsm.
+"""SciPy's BLAS: gemm, gemv, symm, syrk, syr2k, trmm, trsm, and hemm, herk, her2k.
 
-Handlers get the arguments of the Fortran routines, in their order, after f2py checked
-them.  With a product c of the engine, alpha and beta come after, and each operation is
-rounded: t = fl(alpha c), fl(t + fl(beta C)); beta = 0 does not read C.  Where nothing
-is multiplied (alpha = 0, empty sizes) the native routine does what is left.
+Handlers get the name of a routine, whose first letter tells the dtype, and the
+arguments of the Fortran routine in their order, after f2py checked them.  With a
+product c of the engine, alpha and beta come after, and each operation is rounded:
+t = fl(alpha c), fl(t + fl(beta C)), complex ones as `arithmetic` says; beta = 0 does
+not read C.  Where nothing is multiplied (alpha = 0, empty sizes) the native routine
+does what is left.
 
 The symmetric routines write the triangle that BLAS writes, and each of its entries has
-the bits that its mirror image would have.
+the bits that its mirror image would have, but for the signs of zeros.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import functools
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki import context
-from np_ozaki.routes.blas_call import RoutedCall, operand, output, routed_call, vector
+from np_ozaki.complex_products import UNCONJUGATED, Conjugated
+from np_ozaki.routes import arithmetic
+from np_ozaki.routes.arithmetic import Scalar
+from np_ozaki.routes.blas_call import RoutedCall, routed_call
 from np_ozaki.routes.triangles import (
     accumulate,
     accumulate_triangle,
     full_symmetric,
     lower_left_form,
+    plus_mirrored,
     solve_lower,
     symmetric_blocks,
     times_lower,
@@ -30,15 +37,15 @@ from np_ozaki.routes.triangles import (
 from np_ozaki.stats import CallInfo
 
 __all__ = [
-    "handle_dgemm",
-    "handle_dgemv",
-    "handle_dsymm",
-    "handle_dsyr2k",
-    "handle_dsyrk",
+    "handle_gemm",
+    "handle_gemv",
+    "handle_rank_2k",
+    "handle_rank_k",
+    "handle_symmetric",
     "handle_triangular",
 ]
 
-Array: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[Any]
 
 
 def _apart(x: Array, out: Array) -> Array:
@@ -47,38 +54,47 @@ def _apart(x: Array, out: Array) -> Array:
 
 
 def _multiply_into(
-    routine: RoutedCall, a: Array, b: Array, alpha: float, beta: float, out: Array
+    routine: RoutedCall,
+    a: Array,
+    b: Array,
+    alpha: Scalar,
+    beta: Scalar,
+    out: Array,
+    conjugated: Conjugated = UNCONJUGATED,
 ) -> None:
     """Write alpha * a @ b + beta * out to `out`."""
     target = out if beta == 0.0 else np.empty_like(out)
-    routine.multiply(_apart(a, out), _apart(b, out), target)
+    routine.multiply(_apart(a, out), _apart(b, out), target, conjugated)
     accumulate(target, alpha, beta, out)
 
 
-def handle_dgemm(
+def handle_gemm(
+    route: str,
     trans_a: str,
     trans_b: str,
     m: int,
     n: int,
     k: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
     b_pointer: int,
     ldb: int,
-    beta: float,
+    beta: Scalar,
     c_pointer: int,
     ldc: int,
 ) -> bool | None:
-    """Answer dgemm: C = alpha * op(A) @ op(B) + beta * C.
+    """Answer gemm: C = alpha * op(A) @ op(B) + beta * C.
 
     Parameters
     ----------
+    route : {"dgemm", "zgemm"}
+        Which.
     trans_a, trans_b : {"N", "T", "C"}
-        op is the identity or the transpose.
+        op is the identity, the transpose or its conjugate.
     m, n, k : int
         Sizes of op(A), (m, k), and op(B), (k, n).
-    alpha, beta : float
+    alpha, beta : float or complex
         Scalars.
     a_pointer, b_pointer, c_pointer : int
         Addresses.
@@ -90,37 +106,42 @@ def handle_dgemm(
     bool or None
         True: C is written.  None leaves the call to the native routine.
     """
-    routine = routed_call("dgemm", m, n, k, alpha)
+    routine = routed_call(route, m, n, k, alpha)
     if routine is None:
         return None
-    a = operand(a_pointer, m, k, lda, trans_a)
-    b = operand(b_pointer, k, n, ldb, trans_b)
-    _multiply_into(routine, a, b, alpha, beta, output(c_pointer, m, n, ldc))
+    a = routine.operand(a_pointer, m, k, lda, trans_a)
+    b = routine.operand(b_pointer, k, n, ldb, trans_b)
+    c = routine.output(c_pointer, m, n, ldc)
+    conjugated = routine.conjugates(trans_a), routine.conjugates(trans_b)
+    _multiply_into(routine, a, b, alpha, beta, c, conjugated)
     return routine.count(m, n, k)
 
 
-def handle_dgemv(
+def handle_gemv(
+    route: str,
     trans: str,
     m: int,
     n: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
     x_pointer: int,
     x_step: int,
-    beta: float,
+    beta: Scalar,
     y_pointer: int,
     y_step: int,
 ) -> bool | None:
-    """Answer dgemv: y = alpha * op(A) @ x + beta * y.
+    """Answer gemv: y = alpha * op(A) @ x + beta * y.
 
     Parameters
     ----------
+    route : {"dgemv", "zgemv"}
+        Which.
     trans : {"N", "T", "C"}
-        op is the identity or the transpose.
+        op is the identity, the transpose or its conjugate.
     m, n : int
         Shape of A.
-    alpha, beta : float
+    alpha, beta : float or complex
         Scalars.
     a_pointer, x_pointer, y_pointer : int
         Addresses.
@@ -135,41 +156,45 @@ def handle_dgemv(
         True: y is written.  None leaves the call to the native routine.
     """
     rows, inner = (m, n) if trans == "N" else (n, m)
-    routine = routed_call("dgemv", rows, 1, inner, alpha)
+    routine = routed_call(route, rows, 1, inner, alpha)
     if routine is None:
         return None
-    a = operand(a_pointer, rows, inner, lda, trans)
-    x = vector(x_pointer, inner, x_step, writeable=False)
-    y = vector(y_pointer, rows, y_step, writeable=True)
-    _multiply_into(routine, a, x, alpha, beta, y)
+    a = routine.operand(a_pointer, rows, inner, lda, trans)
+    x = routine.vector(x_pointer, inner, x_step, writeable=False)
+    y = routine.vector(y_pointer, rows, y_step, writeable=True)
+    conjugated = routine.conjugates(trans), False
+    _multiply_into(routine, a, x, alpha, beta, y, conjugated)
     return routine.count(rows, 1, inner)
 
 
-def handle_dsymm(
+def handle_symmetric(
+    route: str,
     side: str,
     uplo: str,
     m: int,
     n: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
     b_pointer: int,
     ldb: int,
-    beta: float,
+    beta: Scalar,
     c_pointer: int,
     ldc: int,
 ) -> bool | None:
-    """Answer dsymm: C = alpha * A @ B + beta * C, or with B @ A, A symmetric.
+    """Answer symm and hemm: C = alpha * A @ B + beta * C, or with B @ A.
 
     Parameters
     ----------
+    route : {"dsymm", "zsymm", "zhemm"}
+        Whether A is symmetric or Hermitian.
     side : {"L", "R"}
         Side of A.
     uplo : {"L", "U"}
         Triangle of A that counts.
     m, n : int
         Shape of B and C.
-    alpha, beta : float
+    alpha, beta : float or complex
         Scalars.
     a_pointer, b_pointer, c_pointer : int
         Addresses.
@@ -182,39 +207,57 @@ def handle_dsymm(
         True: C is written.  None leaves the call to the native routine.
     """
     order = m if side == "L" else n
-    routine = routed_call("dsymm", m, n, order, alpha)
+    routine = routed_call(route, m, n, order, alpha)
     if routine is None:
         return None
-    a = full_symmetric(operand(a_pointer, order, order, lda), uplo == "L")
-    b = operand(b_pointer, m, n, ldb)
+    given = routine.operand(a_pointer, order, order, lda)
+    a = full_symmetric(given, uplo == "L", route[1:] == "hemm")
+    b = routine.operand(b_pointer, m, n, ldb)
+    c = routine.output(c_pointer, m, n, ldc)
     operands = (a, b) if side == "L" else (b, a)
-    _multiply_into(routine, *operands, alpha, beta, output(c_pointer, m, n, ldc))
+    _multiply_into(routine, *operands, alpha, beta, c)
     return routine.count(m, n, order)
 
 
-def handle_dsyrk(
+def _mirrors(route: str, trans: str) -> tuple[bool, Conjugated] | None:
+    """Return whether a routine is of a Hermitian matrix, and which operand is conj.
+
+    Of op(A) without conjugation, times the transpose of a matrix like it.  None where
+    BLAS has no such `trans`: it is to complain.
+    """
+    if route[1:3] == "he":
+        if trans == "T":
+            return None
+        return True, (trans == "C", trans == "N")
+    return None if route[0] in "cz" and trans == "C" else (False, UNCONJUGATED)
+
+
+def handle_rank_k(
+    route: str,
     uplo: str,
     trans: str,
     n: int,
     k: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
-    beta: float,
+    beta: Scalar,
     c_pointer: int,
     ldc: int,
 ) -> bool | None:
-    """Answer dsyrk: C = alpha * op(A) @ op(A).T + beta * C, one triangle of it.
+    """Answer syrk and herk: C = alpha * op(A) @ op(A).T + beta * C, one triangle of it.
 
     Parameters
     ----------
+    route : {"dsyrk", "zsyrk", "zherk"}
+        Whether op(A).T is the transpose or its conjugate.
     uplo : {"L", "U"}
         Triangle of C.
     trans : {"N", "T", "C"}
-        op is the identity or the transpose.
+        op is the identity, the transpose or its conjugate.
     n, k : int
         Shape of op(A).
-    alpha, beta : float
+    alpha, beta : float or complex
         Scalars.
     a_pointer, c_pointer : int
         Addresses.
@@ -226,47 +269,56 @@ def handle_dsyrk(
     bool or None
         True: C is written.  None leaves the call to the native routine.
     """
-    routine = routed_call("dsyrk", n, n, k, alpha)
+    mirrors = _mirrors(route, trans)
+    if mirrors is None:
+        return None
+    routine = routed_call(route, n, n, k, alpha)
     if routine is None:
         return None
-    c, lower = output(c_pointer, n, n, ldc), uplo == "L"
-    a = _apart(operand(a_pointer, n, k, lda, trans), c)
+    hermitian, conjugated = mirrors
+    c, lower = routine.output(c_pointer, n, n, ldc), uplo == "L"
+    a = _apart(routine.operand(a_pointer, n, k, lda, trans), c)
     for rows, columns in symmetric_blocks(n, lower, whole=routine.looks_at_all):
-        block = c[rows, columns]
+        block, left, right = c[rows, columns], a[rows], a[columns].T
         if rows != columns:
-            _multiply_into(routine, a[rows], a[columns].T, alpha, beta, block)
+            _multiply_into(routine, left, right, alpha, beta, block, conjugated)
         else:
             square = np.empty_like(block)
-            routine.multiply(a[rows], a[rows].T, square)
-            accumulate_triangle(square, alpha, beta, block, lower)
+            routine.multiply(left, right, square, conjugated)
+            accumulate_triangle(square, alpha, beta, block, lower, hermitian)
     return routine.count(n, n, k, n * (n + 1) * k)
 
 
-def handle_dsyr2k(
+def handle_rank_2k(
+    route: str,
     uplo: str,
     trans: str,
     n: int,
     k: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
     b_pointer: int,
     ldb: int,
-    beta: float,
+    beta: Scalar,
     c_pointer: int,
     ldc: int,
 ) -> bool | None:
-    """Answer dsyr2k: C = alpha * (P + P.T) + beta * C with P = op(A) @ op(B).T.
+    """Answer syr2k: C = alpha * (P + P.T) + beta * C with P = op(A) @ op(B).T.
+
+    And her2k: C = Q + Q^H + beta * C with Q = alpha * op(A) @ op(B)^H.
 
     Parameters
     ----------
+    route : {"dsyr2k", "zsyr2k", "zher2k"}
+        Which.
     uplo : {"L", "U"}
         Triangle of C.
     trans : {"N", "T", "C"}
-        op is the identity or the transpose.
+        op is the identity, the transpose or its conjugate.
     n, k : int
         Shape of op(A) and op(B).
-    alpha, beta : float
+    alpha, beta : float or complex
         Scalars.
     a_pointer, b_pointer, c_pointer : int
         Addresses.
@@ -283,21 +335,33 @@ def handle_dsyr2k(
     One product of the engine gives both terms: the other is its transpose, bit for bit,
     unless pairs of slices lack their mirror images.
     """
-    routine = routed_call("dsyr2k", n, n, k, alpha)
+    mirrors = _mirrors(route, trans)
     # f2py does not compare b with a; a shorter b is for BLAS to refuse.
-    if routine is None or min(lda, ldb) < (n if trans == "N" else k):
+    if mirrors is None or min(lda, ldb) < (n if trans == "N" else k):
         return None
-    c = output(c_pointer, n, n, ldc)
-    a = operand(a_pointer, n, k, lda, trans)
-    b = operand(b_pointer, n, k, ldb, trans)
-    once = np.empty((n, n))
-    routine.multiply(a, b.T, once)
-    other = once.T
-    if not routine.symmetric:
-        other = np.empty((n, n))
-        routine.multiply(b, a.T, other)
-    with np.errstate(all="ignore"):
-        accumulate_triangle(once + other, alpha, beta, c, uplo == "L")
+    routine = routed_call(route, n, n, k, alpha)
+    if routine is None:
+        return None
+    hermitian, conjugated = mirrors
+    c = routine.output(c_pointer, n, n, ldc)
+    a = routine.operand(a_pointer, n, k, lda, trans)
+    b = routine.operand(b_pointer, n, k, ldb, trans)
+    total = np.empty((n, n), routine.dtype)
+    routine.multiply(a, b.T, total, conjugated)
+    if hermitian:
+        with np.errstate(all="ignore"):
+            arithmetic.scale(total, alpha)
+    if routine.symmetric:
+        plus_mirrored(total, hermitian)
+    else:
+        other = np.empty_like(total)
+        routine.multiply(b, a.T, other, conjugated)
+        with np.errstate(all="ignore"):
+            if hermitian:
+                arithmetic.scale(other, alpha.conjugate())
+            total += other
+    left = 1.0 if hermitian else alpha
+    accumulate_triangle(total, left, beta, c, uplo == "L", hermitian)
     return routine.count(n, n, k, 2 * n * (n + 1) * k)
 
 
@@ -309,29 +373,29 @@ def handle_triangular(
     diag: str,
     m: int,
     n: int,
-    alpha: float,
+    alpha: Scalar,
     a_pointer: int,
     lda: int,
     b_pointer: int,
     ldb: int,
 ) -> bool | None:
-    """Answer dtrmm, B = alpha * op(A) @ B, or dtrsm, which solves for B.
+    """Answer trmm, B = alpha * op(A) @ B, or trsm, which solves for B.
 
     Parameters
     ----------
-    route : {"dtrmm", "dtrsm"}
+    route : {"dtrmm", "dtrsm", "ztrmm", "ztrsm"}
         Which.
     side : {"L", "R"}
         Side of A.
     uplo : {"L", "U"}
         Triangle of A that counts.
     trans : {"N", "T", "C"}
-        op is the identity or the transpose.
+        op is the identity, the transpose or its conjugate.
     diag : {"N", "U"}
         "U": ones on the diagonal, whatever is stored.
     m, n : int
         Shape of B.
-    alpha : float
+    alpha : float or complex
         Scalar.
     a_pointer, b_pointer : int
         Addresses.
@@ -345,27 +409,34 @@ def handle_triangular(
     """
     order = m if side == "L" else n
     routine = routed_call(route, m, n, order, alpha)
-    if routine is None or (route == "dtrsm" and order == 1):
+    solves = route[1:] == "trsm"
+    if routine is None or (solves and order == 1):
         return None  # one division a column
-    b = output(b_pointer, m, n, ldb)
+    b = routine.output(b_pointer, m, n, ldb)
     triangle, x = lower_left_form(
-        _apart(operand(a_pointer, order, order, lda), b),
+        _apart(routine.operand(a_pointer, order, order, lda), b),
         b,
         left=side == "L",
         lower=uplo == "L",
         transposed=trans != "N",
     )
     unit, work = diag == "U", m * n * order
+    conjugated = routine.conjugates(trans)
     # B A is (A^T B^T)^T.
-    multiply = (routine if side == "L" else routine.turned()).multiply
-    if route == "dtrmm":
-        if not np.isfinite(b).all():
-            reason = "NaN or Inf beside the zeros of a triangle"
-            context.record(CallInfo(route, "native", 1, m, n, order, fallback=reason))
-            return None
-        times_lower(triangle, x, alpha, unit, multiply)
-    else:
+    multiply = functools.partial(
+        (routine if side == "L" else routine.turned()).multiply,
+        conjugated=(conjugated, False),
+    )
+    if solves:
         with np.errstate(all="ignore"):
-            b *= alpha
-        solve_lower(triangle, x, unit, multiply)
+            arithmetic.scale(b, alpha)
+        solve_lower(triangle, x, unit, conjugated, multiply)
+        return routine.count(m, n, order, work)
+    if not np.isfinite(b).all():
+        reason = "NaN or Inf beside the zeros of a triangle"
+        dtype = routine.dtype.name
+        info = CallInfo(route, "native", 1, m, n, order, fallback=reason, dtype=dtype)
+        context.record(info)
+        return None
+    times_lower(triangle, x, alpha, unit, multiply)
     return routine.count(m, n, order, work)

@@ -8,22 +8,28 @@ alone, so the results do not depend on the machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from np_ozaki.routes import arithmetic
+from np_ozaki.routes.arithmetic import Scalar
 
 __all__ = [
     "accumulate",
     "accumulate_triangle",
     "full_symmetric",
     "lower_left_form",
+    "plus_mirrored",
     "solve_lower",
     "symmetric_blocks",
     "times_lower",
 ]
 
-Array: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[Any]
+"""Of float64 or complex128."""
+
 Multiply: TypeAlias = Callable[[Array, Array, Array], None]
 
 # Smaller blocks save more multiplications and convert operands to residues more often;
@@ -34,74 +40,108 @@ _SOLVED_DIRECTLY = 256
 _PANEL = 256
 
 
-def accumulate(product: Array, alpha: float, beta: float, out: Array) -> None:
+def accumulate(product: Array, alpha: Scalar, beta: Scalar, out: Array) -> None:
     """Write alpha * product + beta * out to `out`, each operation rounded.
 
     Parameters
     ----------
-    product : ndarray of float64
+    product : ndarray
         May be `out` itself if `beta` is 0; overwritten.
-    alpha, beta : float
+    alpha, beta : float or complex
         BLAS scalars; with beta = 0, `out` is not read.
-    out : ndarray of float64
+    out : ndarray
         Overwritten.
     """
     with np.errstate(all="ignore"):
-        if alpha != 1.0:
-            product *= alpha
+        arithmetic.scale(product, alpha)
         if beta == 0.0:
             if product is not out:
                 out[...] = product
             return
-        if beta != 1.0:
-            out *= beta
+        arithmetic.scale(out, beta)
         out += product
 
 
 def accumulate_triangle(
-    product: Array, alpha: float, beta: float, out: Array, lower: bool
+    product: Array,
+    alpha: Scalar,
+    beta: Scalar,
+    out: Array,
+    lower: bool,
+    hermitian: bool = False,
 ) -> None:
     """Do as `accumulate`, in one triangle and on the diagonal only.
 
     Parameters
     ----------
-    product : (n, n) ndarray of float64
+    product : (n, n) ndarray
         Overwritten.
-    alpha, beta : float
+    alpha, beta : float or complex
         BLAS scalars.
-    out : (n, n) ndarray of float64
+    out : (n, n) ndarray
         The other triangle keeps its entries, whatever they are.
     lower : bool
         Which triangle.
+    hermitian : bool, optional
+        The diagonal is real: its imaginary parts are not read, and become 0.
     """
     inside = np.tri(len(out), dtype=bool)
     if not lower:
         inside = inside.T
     with np.errstate(all="ignore"):
-        if alpha != 1.0:
-            product *= alpha
+        arithmetic.scale(product, alpha)
         if beta != 0.0:
-            product += out if beta == 1.0 else out * beta
+            before = out.copy()
+            arithmetic.scale(before, beta)
+            product += before
+    if hermitian:
+        np.fill_diagonal(product.imag, 0.0)
     np.copyto(out, product, where=inside)
 
 
-def full_symmetric(a: Array, lower: bool) -> Array:
-    """Return a symmetric matrix of which one triangle is given.
+def plus_mirrored(x: Array, hermitian: bool) -> None:
+    """Replace x by x + x.T, or by x + conj(x.T).
 
     Parameters
     ----------
-    a : (n, n) ndarray of float64
+    x : (n, n) ndarray
+        Overwritten.
+    hermitian : bool
+        Which.
+    """
+    with np.errstate(all="ignore"):
+        if not hermitian:
+            x += x.T
+            return
+        x.real += x.real.T
+        x.imag -= x.imag.T
+
+
+def full_symmetric(a: Array, lower: bool, hermitian: bool = False) -> Array:
+    """Return a symmetric or Hermitian matrix of which one triangle is given.
+
+    Parameters
+    ----------
+    a : (n, n) ndarray
         The other triangle may hold anything.
     lower : bool
         Which triangle counts.
+    hermitian : bool, optional
+        Whether the other one has the conjugates; imaginary parts of the diagonal may
+        hold anything then.
 
     Returns
     -------
-    (n, n) ndarray of float64
+    (n, n) ndarray
         A copy.
     """
     below = np.tri(len(a), dtype=bool)
-    return np.where(below, a, a.T) if lower else np.where(below, a.T, a)
+    full = np.where(below, a, a.T) if lower else np.where(below, a.T, a)
+    if hermitian:
+        mirrored = ~below if lower else below
+        np.negative(full.imag, out=full.imag, where=mirrored)
+        np.fill_diagonal(full.imag, 0.0)
+    return full
 
 
 def symmetric_blocks(
@@ -142,9 +182,9 @@ def lower_left_form(
 
     Parameters
     ----------
-    a : (k, k) ndarray of float64
+    a : (k, k) ndarray
         Triangular.
-    b : (m, n) ndarray of float64
+    b : (m, n) ndarray
         The other operand, and the result.
     left, lower, transposed : bool
         Whether op(A) stands left of B, which triangle of A counts, and whether
@@ -152,9 +192,9 @@ def lower_left_form(
 
     Returns
     -------
-    L : (k, k) ndarray of float64
+    L : (k, k) ndarray
         View of `a`.
-    X : ndarray of float64
+    X : ndarray
         View of `b` with k rows.
     """
     if transposed:
@@ -167,17 +207,17 @@ def lower_left_form(
 
 
 def times_lower(
-    triangle: Array, x: Array, alpha: float, unit: bool, multiply: Multiply
+    triangle: Array, x: Array, alpha: Scalar, unit: bool, multiply: Multiply
 ) -> None:
     """Replace X by alpha * L X, from its last rows to its first.
 
     Parameters
     ----------
-    triangle : (k, k) ndarray of float64
+    triangle : (k, k) ndarray
         L; what lies above the diagonal may hold anything.
-    x : (k, n) ndarray of float64
+    x : (k, n) ndarray
         Finite; overwritten.  (Zeros above the diagonal would turn Inf into NaN.)
-    alpha : float
+    alpha : float or complex
         BLAS scalar.
     unit : bool
         Ones on the diagonal, whatever is stored there.
@@ -195,24 +235,28 @@ def times_lower(
         strip = np.tril(triangle[start:stop, :stop], start)
         if unit:
             np.fill_diagonal(strip[:, start:], 1.0)
-        rows = np.empty((stop - start, x.shape[1]))
+        rows = np.empty((stop - start, x.shape[1]), x.dtype)
         multiply(strip, x[:stop], rows)
         accumulate(rows, alpha, 0.0, x[start:stop])
 
 
-def solve_lower(triangle: Array, x: Array, unit: bool, multiply: Multiply) -> None:
-    """Replace X by the solution Y of L Y = X.
+def solve_lower(
+    triangle: Array, x: Array, unit: bool, conjugated: bool, multiply: Multiply
+) -> None:
+    """Replace X by the solution Y of L Y = X, or of conj(L) Y = X.
 
     Parameters
     ----------
-    triangle : (k, k) ndarray of float64
+    triangle : (k, k) ndarray
         L, k at least 2; what lies above the diagonal may hold anything.
-    x : (k, n) ndarray of float64
+    x : (k, n) ndarray
         Right-hand sides; overwritten.
     unit : bool
         Ones on the diagonal, whatever is stored there.
+    conjugated : bool
+        Whether conj(L) takes the place of L.
     multiply : callable
-        As the module says.
+        As the module says; it conjugates its left operand itself.
 
     Notes
     -----
@@ -220,32 +264,34 @@ def solve_lower(triangle: Array, x: Array, unit: bool, multiply: Multiply) -> No
     the lower half is solved.  Halves are halved in turn until they are small; these
     are solved row by row, in elementwise operations whose rounding IEEE 754 fixes.
     """
+
+    def solve_half(triangle: Array, x: Array) -> None:
+        if len(triangle) > _SOLVED_DIRECTLY:
+            solve_lower(triangle, x, unit, conjugated, multiply)
+        else:
+            _substitute(triangle.conj() if conjugated else triangle, x, unit)
+
     middle = len(triangle) // 2
-    _solve_half(triangle[:middle, :middle], x[:middle], unit, multiply)
-    update = np.empty((len(triangle) - middle, x.shape[1]))
+    solve_half(triangle[:middle, :middle], x[:middle])
+    update = np.empty((len(triangle) - middle, x.shape[1]), x.dtype)
     multiply(triangle[middle:, :middle], x[:middle], update)
     with np.errstate(all="ignore"):
         x[middle:] -= update
-    _solve_half(triangle[middle:, middle:], x[middle:], unit, multiply)
+    solve_half(triangle[middle:, middle:], x[middle:])
 
 
-def _solve_half(triangle: Array, x: Array, unit: bool, multiply: Multiply) -> None:
-    solve = _substitute if len(triangle) <= _SOLVED_DIRECTLY else solve_lower
-    solve(triangle, x, unit, multiply)
-
-
-def _substitute(triangle: Array, x: Array, unit: bool, _: Multiply) -> None:
+def _substitute(triangle: Array, x: Array, unit: bool) -> None:
     """Solve row by row, in panels of columns that stay in cache."""
     size = len(triangle)
-    scratch = np.empty((size, min(_PANEL, x.shape[1])))
+    scratch = np.empty((size, min(_PANEL, x.shape[1])), x.dtype)
     for start in range(0, x.shape[1], _PANEL):
         columns = x[:, start : start + _PANEL]
         rows = np.array(columns, order="C")
         with np.errstate(all="ignore"):
             for i in range(size):
                 if not unit:
-                    rows[i] /= triangle[i, i]
+                    arithmetic.divide(rows[i], triangle[i, i])
                 below, part = rows[i + 1 :], scratch[i + 1 :, : rows.shape[1]]
-                np.multiply(triangle[i + 1 :, i, np.newaxis], rows[i], out=part)
+                arithmetic.multiply(triangle[i + 1 :, i, np.newaxis], rows[i], part)
                 below -= part
         columns[...] = rows

@@ -69,6 +69,26 @@ def test_functions(name):
     compare(FUNCTIONS[name], CUBE)
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, y: x @ y,
+        lambda x, y: da.tensordot(x, y, 1),
+        lambda x, y: da.einsum("ij,jk", x, y),
+        lambda x, y: x.real @ y + 1j * (x.imag @ y),
+    ],
+)
+def test_complex_chunks_multiply_on_the_engine(product):
+    x, y = (oz(z) for z in (SQUARE + 1j * SQUARE.T, SQUARE - 2j))
+    with np_ozaki.enabled(engine="cpu") as scope:
+        result = product(x, y).compute()
+    assert type(result) is OzArray
+    assert scope.stats().calls("cpu")
+    assert not scope.stats().calls("native")
+    want = (SQUARE + 1j * SQUARE.T) @ (SQUARE - 2j)
+    np.testing.assert_allclose(np.asarray(result), want)
+
+
 def test_chunks_are_oz_arrays():
     x = oz(CUBE)
     assert type(x._meta) is OzArray

@@ -120,36 +120,72 @@ CALLS = {
         lambda: np.linalg.eig(S),
         lambda: np.linalg.eigh(SYMMETRIC),
     ],
-    "float32, complex, integers, long double": [
+    "complex128 in any of these": [
+        lambda: (S + 1j) @ S,
+        lambda: S.dot(S + 1j),
+        lambda: np.dot(S + 1j, S - 1j),
+        lambda: np.einsum("ij,jk", S + 1j, S),
+        lambda: np.inner(S + 1j, S),
+        lambda: np.vecdot(S + 1j, S),
+    ],
+    "float32, complex64, integers, long double": [
         lambda: SINGLE @ SINGLE,
         lambda: np.dot(SINGLE, SINGLE),
-        lambda: S.astype(complex) @ S,
-        lambda: S.astype(complex).dot(S),
-        lambda: np.einsum("ij,jk", S + 1j, S),
+        lambda: S.astype(np.complex64) @ SINGLE,
+        lambda: np.einsum("ij,jk", SINGLE + 1j, SINGLE),
         lambda: np.inner(S.astype(int), S.astype(int)),
+        lambda: S.astype(np.clongdouble) @ S,
         lambda: S.astype(np.longdouble) @ S,
     ],
-    "`blas.dgemm`": [lambda: blas.dgemm(1.0, S, S)],
-    "`blas.dgemv`": [lambda: blas.dgemv(1.0, S, V)],
-    "`blas.dsymm`": [lambda: blas.dsymm(1.0, S, S)],
-    "`blas.dsyrk`": [lambda: blas.dsyrk(1.0, S)],
-    "`blas.dsyr2k`": [lambda: blas.dsyr2k(1.0, S, S)],
-    "`blas.dtrmm`": [lambda: blas.dtrmm(1.0, S, S)],
-    "`blas.dtrsm`": [lambda: blas.dtrsm(1.0, S, S)],
-    '`get_blas_funcs("gemm")`': [
-        lambda: scipy.linalg.get_blas_funcs("gemm", (S, S))(1.0, S, S)
+    "`blas.dgemm`, `zgemm`": [
+        lambda: blas.dgemm(1.0, S, S),
+        lambda: blas.zgemm(1.0, S, S),
     ],
-    "`blas.ddot`, `dger`, `dsymv`, `dtrmv`, `dtrsv`": [
+    "`blas.dgemv`, `zgemv`": [
+        lambda: blas.dgemv(1.0, S, V),
+        lambda: blas.zgemv(1.0, S, V),
+    ],
+    "`blas.dsymm`, `zsymm`, `zhemm`": [
+        lambda: blas.dsymm(1.0, S, S),
+        lambda: blas.zsymm(1.0, S, S),
+        lambda: blas.zhemm(1.0, S, S),
+    ],
+    "`blas.dsyrk`, `zsyrk`, `zherk`": [
+        lambda: blas.dsyrk(1.0, S),
+        lambda: blas.zsyrk(1.0, S),
+        lambda: blas.zherk(1.0, S),
+    ],
+    "`blas.dsyr2k`, `zsyr2k`, `zher2k`": [
+        lambda: blas.dsyr2k(1.0, S, S),
+        lambda: blas.zsyr2k(1.0, S, S),
+        lambda: blas.zher2k(1.0, S, S),
+    ],
+    "`blas.dtrmm`, `ztrmm`": [
+        lambda: blas.dtrmm(1.0, S, S),
+        lambda: blas.ztrmm(1.0, S, S),
+    ],
+    "`blas.dtrsm`, `ztrsm`": [
+        lambda: blas.dtrsm(1.0, S, S),
+        lambda: blas.ztrsm(1.0, S, S),
+    ],
+    '`get_blas_funcs("gemm")`': [
+        lambda: scipy.linalg.get_blas_funcs("gemm", (S, S))(1.0, S, S),
+        lambda: scipy.linalg.get_blas_funcs("gemm", (S, 1j * S))(1.0, S, S),
+    ],
+    "`blas.ddot`, `dger`, `dsymv`, `dtrmv`, `dtrsv`, and with z": [
         lambda: blas.ddot(V, V),
         lambda: blas.dger(1.0, V, V),
         lambda: blas.dsymv(1.0, S, V),
         lambda: blas.dtrmv(S, V),
         lambda: blas.dtrsv(S, V),
+        lambda: blas.zdotc(V, V),
+        lambda: blas.zgerc(1.0, V, V),
+        lambda: blas.zhemv(1.0, S, V),
+        lambda: blas.ztrsv(S, V),
     ],
-    "`blas.sgemm`, `cgemm`, `zgemm`": [
+    "`blas.sgemm`, `cgemm`": [
         lambda: blas.sgemm(1.0, S, S),
         lambda: blas.cgemm(1.0, S, S),
-        lambda: blas.zgemm(1.0, S, S),
     ],
     "`scipy.linalg.expm`": [lambda: scipy.linalg.expm(5 * S)],
     "`scipy.linalg.cosm`": [lambda: scipy.linalg.cosm(SMALL)],

@@ -83,7 +83,7 @@ def compare(place, stages, operand, found, variant, scheme, *, left):
     facts, planes = found
     want = stages.line_facts(operand, scheme, left=left)
     assert_same_facts(place, facts, want)
-    own = stages.operand_variant(variant, scheme, left=left)
+    own = stages.operand_variant(variant, scheme, operand, left=left)
     others = stages.residues(operand, want, own)
     assert planes.shape == others.shape
     assert np.array_equal(place.host(planes), place.host(others))
@@ -327,7 +327,7 @@ def test_winograd_planes(place, stages, variant, m, n, k):
                 want = (sums + p // 2) % p - p // 2
                 assert np.array_equal(plane, want), (j, p)
         if variant.cut_plane:
-            own = stages.operand_variant(variant, scheme, left=i == 0)
+            own = stages.operand_variant(variant, scheme, operand, left=i == 0)
             others = place.host(stages.residues(operand, of_lines, own))
             assert np.array_equal(cuts, others[-1:])
         else:
@@ -523,7 +523,7 @@ def test_products_of_quadrants(place, stages, monkeypatch, certify, longest):
     monkeypatch.setattr(
         hopper,
         "winograd_shape",
-        lambda k, along: own_shape(k, along=along) if k <= longest else None,
+        lambda k, **options: own_shape(k, **options) if k <= longest else None,
     )
     rng = np.random.default_rng(14)
     a, b = entries(rng, (1, 41, 60), "ordinary"), entries(rng, (1, 60, 50), "ordinary")

@@ -57,13 +57,6 @@ def test_what_stays_numpys():
     assert info.flops == 8 * 5 * 4 * 7
 
 
-def test_a_scope_leaves_complex_products_to_numpy():
-    want = A @ B
-    with np_ozaki.enabled(min_flops=0, engine="cpu") as scope:
-        np.testing.assert_array_equal(A @ B, want)
-        assert not scope.stats().routes
-
-
 @pytest.mark.parametrize("n", [23, 30, 49])
 def test_more_moduli_than_there_are(n):
     with pytest.raises(np_ozaki.OptionError) as error:
@@ -72,6 +65,21 @@ def test_more_moduli_than_there_are(n):
     assert "2 to 22 moduli" in str(error.value)
     assert "16 give" in str(error.value)
     np_ozaki.matmul(A.real, B.real, precision=n)
+
+
+def test_a_scope_with_more_moduli_than_there_are():
+    want = A @ B
+    with np_ozaki.enabled(engine="cpu", min_flops=0, precision=23) as scope:
+        assert_same_bits(A @ B, want)
+        A.real @ B.real
+    assert scope.stats().routes["matmul"].calls == {"cpu": 1, "native": 1}
+    assert scope.stats().routes["matmul"].fallbacks == {
+        "precision=23: complex products take 2 to 22 moduli": 1
+    }
+    with np_ozaki.enabled(engine="cpu", precision=23, reproducible=True):
+        with pytest.raises(np_ozaki.OptionError, match="2 to 22"):
+            A @ B
+        assert np_ozaki.matmul(A.real, B.real).shape == (5, 4)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +167,74 @@ def test_an_oz_array_multiplies_complex_matrices():
     assert_same_bits(np.asarray(gram), np_ozaki.matmul(A, A.conj().T))
 
 
+V = normals(6, (7,))
+
+
+def products_of(a, b, v):
+    """Every function whose product an OzArray sends to the engine, by its name."""
+    matvec = {
+        "matvec": lambda: np.matvec(a, v),
+        "vecmat": lambda: np.vecmat(v, b),
+    }
+    return {
+        "dot": lambda: np.dot(a, b),
+        "method": lambda: a.dot(b),
+        "inner": lambda: np.inner(a, b.T),
+        "vdot": lambda: np.vdot(a[0], v),
+        "vdot of matrices": lambda: np.vdot(a[:4], b),
+        "vecdot": lambda: np.vecdot(a, v),
+        "linalg.vecdot": lambda: np.linalg.vecdot(a.T, np.stack([v] * 5).T, axis=0),
+        "tensordot": lambda: np.tensordot(a, b, 1),
+        "tensordot of all": lambda: np.tensordot(a, a, 2),
+        "einsum": lambda: np.einsum("ij,jk->ki", a, b),
+        "einsum of real": lambda: np.einsum("ij,jk", a.real, b),
+        "multi_dot": lambda: np.linalg.multi_dot([v, b, b.T, a.T, a[:, 0]]),
+        "matrix_power": lambda: np.linalg.matrix_power(a[:, :5], 3),
+        "real by complex": lambda: a.real @ b,
+        "imaginary by real": lambda: a.imag @ b.real,
+        "asked for": lambda: np.matmul(a.real, b.real, dtype=complex),
+        **(matvec if hasattr(np, "matvec") else {}),
+    }
+
+
+@pytest.mark.parametrize("function", products_of(A, B, V))
+def test_products_of_oz_arrays(function):
+    native = products_of(A, B, V)[function]()
+    with np_ozaki.enabled(engine="cpu", precision=16) as scope:
+        result = products_of(OzArray(A), OzArray(B), OzArray(V))[function]()
+    assert scope.stats().calls("cpu")
+    assert not scope.stats().calls("native")
+    assert type(result) is (OzArray if type(native) is np.ndarray else np.complex128)
+    assert result.dtype == native.dtype
+    np.testing.assert_allclose(np.asarray(result), native, rtol=0, atol=1e-11)
+
+
+def test_conjugated_products_of_oz_arrays_have_the_bits_of_matmul():
+    a, b, v = (OzArray(x) for x in (A, B, V))
+    assert np.vdot(a[0], v) == np_ozaki.matmul(A[0].conj(), V)
+    want = np.array([np_ozaki.matmul(row.conj(), V) for row in A])
+    assert_same_bits(np.asarray(np.vecdot(a, v)), want)
+    if hasattr(np, "vecmat"):
+        want = np_ozaki.matmul(V.conj(), B)
+        assert_same_bits(np.asarray(np.vecmat(v, b)), want)
+    out = np.empty((5, 5), dtype=complex)
+    assert np.linalg.multi_dot([a, OzArray(A.conj().T)], out=out) is out
+    np.testing.assert_array_equal(out, out.conj().T)
+    assert (out.diagonal().imag == 0).all()
+
+
+def test_parts_and_conjugates_of_oz_arrays():
+    a = OzArray(A)
+    for part in (a.real, a.imag):
+        assert np.shares_memory(part, a)
+    assert_same_bits(np.asarray(a.conj()), A.conj())
+    assert_same_bits(np.asarray(np.conj(a.T)), A.conj().T)
+    real = OzArray(A.real)
+    assert real.conj() is real
+    a.imag = 0.0
+    assert_same_bits(np.asarray(a), A.real.astype(complex))
+
+
 def test_bound_of_an_overflow():
     big = np.array([[1e300 + 1e300j]])
     with np.errstate(over="ignore"):
@@ -235,6 +311,50 @@ def test_products_on_a_device(device):
     out = OzArray(np.zeros((90, 70), dtype=complex)).to_device()
     assert np_ozaki.matmul(a, b, out=out) is out
     assert_same_bits(out.copy_to_host(), want)
+
+
+def crossings():
+    return {way: x.calls for way, x in np_ozaki.stats().arrays.transfers.items()}
+
+
+def test_what_complex_arrays_do_on_a_device(device):
+    a, b = (OzArray(x).to_device() for x in (LARGE, WIDE))
+    real = OzArray(LARGE.real.copy()).to_device()
+    before = crossings()
+    made = {
+        "conj": (a.conj(), LARGE.conj()),
+        "function": (np.conj(a), LARGE.conj()),
+        "sum": (a + a.conj(), LARGE + LARGE.conj()),
+        "with real": (a - real, LARGE - LARGE.real),
+        "with a number": (a + 2j, LARGE + 2j),
+        "negative": (-a, -LARGE),
+        "equal": (a == real, LARGE == LARGE.real),
+        "real": (a.real + 1.0, LARGE.real + 1.0),
+        "imag": (-a.imag, -LARGE.imag),
+    }
+    gram = a @ a.conj().T
+    contracted = np.einsum("ij,jk", a, b)
+    dotted = np.tensordot(a, b, 1)
+    assert crossings() == before
+    for result, want in made.values():
+        assert result.device == "cuda:0"
+        np.testing.assert_array_equal(result.copy_to_host(), want)
+        assert result.dtype == want.dtype
+    gram, want = gram.copy_to_host(), np_ozaki.matmul(LARGE, WIDE, engine="cpu")
+    np.testing.assert_array_equal(gram, gram.conj().T)
+    assert (gram.diagonal().imag == 0).all()
+    assert_same_bits(contracted.copy_to_host(), want)
+    assert_same_bits(dotted.copy_to_host(), want)
+    assert_same_bits(
+        np.asarray(np.vdot(a[0], b[:, 0])), np_ozaki.matmul(LARGE[0].conj(), WIDE[:, 0])
+    )
+    # Fused operations of a machine would have other bits: the host multiplies.
+    np.testing.assert_array_equal((a * b[0, 0]).copy_to_host(), LARGE * WIDE[0, 0])
+    a[0], a[1, 0], a[2] = 5.0 - 1.0j, 2j, OzArray(WIDE[:, 0]).to_device()
+    changed = LARGE.copy()
+    changed[0], changed[1, 0], changed[2] = 5.0 - 1.0j, 2j, WIDE[:, 0]
+    assert a.device == "cuda:0"
+    assert_same_bits(a.copy_to_host(), changed)
 
 
 def test_arrays_on_a_device(device):

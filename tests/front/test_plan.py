@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import np_ozaki
+from np_ozaki import complex_products
 from np_ozaki.engines import cpu
 
 SIZES = ((1, 300, 200, 100), (5, 40, 30, 20), (1, 700, 30, 2000), (3, 1, 1, 1))
@@ -26,6 +27,45 @@ def test_tiles_and_memory_are_those_of_the_product(size, options, workspace):
     assert (plan.engine, plan.flops) == (info.engine, info.flops)
     assert (plan.num_moduli, plan.scaling) == (info.num_moduli, info.scaling)
     assert (plan.tiles, plan.workspace_bytes) == (info.tiles, info.workspace_bytes)
+
+
+@pytest.mark.parametrize("size", [(1, 150, 100, 50), (3, 70, 30, 70), (2, 0, 3, 4)])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"check": True}, {"precision": 20, "output": "dd"}, {"scheme": "slices"}],
+)
+def test_complex_products_are_foretold(size, options, monkeypatch):
+    # So that some batches are embedded in parts.
+    monkeypatch.setattr(complex_products, "_CHUNK_BYTES", 1 << 19)
+    batch, m, n, k = size
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((batch, m, k)), rng.standard_normal((batch, k, n))
+    options = {**options, "engine": "cpu", "workspace_bytes": 4 << 20}
+    plan = np_ozaki.plan(m, n, k, batch=batch, dtype=complex, **options)
+    _, info = np_ozaki.matmul(a * (1 + 1j), b, return_info=True, **options)
+    assert (plan.dtype, plan.flops) == (info.dtype, info.flops)
+    assert (plan.num_moduli, plan.num_slices) == (info.num_moduli, info.num_slices)
+    assert (plan.tiles, plan.workspace_bytes) == (info.tiles, info.workspace_bytes)
+    assert plan.gemm_operations == plan.num_gemms * plan.flops // 4
+
+
+def test_complex_plans():
+    plan = np_ozaki.plan(512, 512, 512, dtype="complex128", engine="cpu")
+    real = np_ozaki.plan(512, 512, 512, engine="cpu")
+    assert (plan.num_moduli, plan.flops) == (16, 4 * real.flops)
+    assert (plan.by_moduli.num_gemms, plan.by_slices.num_gemms) == (32, 4 * 36)
+    assert plan.by_moduli.planes_bytes == 2 * 16 * 2 * 512**2
+    assert 53 < plan.bits < 55
+    assert plan.relative_error < 1e-15
+    assert "512 x 512 by 512 x 512, complex128\n" in str(plan)
+    assert "\nby moduli  16, 32 products in INT8" in str(plan)
+    assert np_ozaki.plan(200, 200, 200, dtype="D", engine="cpu").scope == "routed"
+    assert "min_flops" in np_ozaki.plan(100, 100, 100, dtype="D", engine="cpu").scope
+    with pytest.raises(np_ozaki.OptionError, match="2 to 22"):
+        np_ozaki.plan(5, 5, 5, dtype="D", precision=30, engine="cpu")
+    for dtype in ("float32", int, "no such"):
+        with pytest.raises(np_ozaki.OperandTypeError, match="dtype="):
+            np_ozaki.plan(5, 5, 5, dtype=dtype)
 
 
 def test_products_are_counted(monkeypatch):

@@ -84,6 +84,9 @@ def in_place():
         lambda: A.astype(">f8") @ B,
         lambda: np.stack([A, A]) @ B,
         lambda: np.matmul(A, B, dtype=np.float64),
+        lambda: np.matmul(A, B, dtype=np.complex128),
+        lambda: A @ (1j * B),
+        lambda: np.matmul(A + 1j, B, out=np.empty((4, 5), np.complex128).T),
         lambda: np.linalg.matrix_power(A[:, :5], 2),
         lambda: np.matmul(A, B.T, axes=[(0, 1), (1, 0), (0, 1)]),
     ],
@@ -96,7 +99,7 @@ def test_what_is_caught(multiply):
 def test_what_is_not_ours():
     f = A.astype(np.float32)
     with scope():
-        for x in (f, A + 1j, A.astype(int), A.astype(object)):
+        for x in (f, f + 1j, A.astype(int), A.astype(object)):
             assert not routed(lambda x=x: x @ x.T)
 
 

@@ -174,6 +174,8 @@ def test_ctrl_c_in_the_handler(route: Callable[..., None]) -> None:
         (lambda: np.inner(B[0], B[1]), 8),
         # Without parsing: all entries by all entries.
         (lambda: np.einsum("ij,jk", A, B), 2 * 6 * 12),
+        (lambda: np.dot(A * 1j, B * 1j), 4 * 48),
+        (lambda: np.inner(A, A.astype(np.complex64)), 4 * 24),
     ],
 )
 def test_gate_counts_flops(
@@ -199,7 +201,7 @@ def test_gate_counts_flops(
         lambda: A.dot(np.float64(2.0)),
         lambda: np.inner(3, A),
         lambda: np.dot(A.astype(np.float32), B.astype(np.float32)),
-        lambda: A.astype(complex).dot(B.astype(complex)),
+        lambda: A.astype(np.complex64).dot(B.astype(np.complex64)),
         lambda: np.inner(A.astype(int), A.astype(int)),
         lambda: np.einsum("ij->ji", A),
         lambda: np.einsum("ij,jk,k", A, B, B[0]),

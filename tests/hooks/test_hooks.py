@@ -70,10 +70,11 @@ class Counting:
 
 
 def views(loop: Loop) -> tuple[Array, Array, Array]:
-    outer, m, k, n = loop[6:]
+    outer, m, k, n, dtype = loop[6:]
+    of = np.dtype(dtype)
     shapes = (outer, m, k), (outer, k, n), (outer, m, n)
     a, b, out = (
-        hooks.array_from_loop(loop[2 * i], shape, loop[2 * i + 1], writeable=i == 2)
+        hooks.array_from_loop(loop[2 * i], shape, loop[2 * i + 1], i == 2, of)
         for i, shape in enumerate(shapes)
     )
     return a, b, out
@@ -128,6 +129,14 @@ OPERANDS: dict[str, Callable[[], tuple[Any, Any]]] = {
         integers(4, 5),
     ),
     "one by one": lambda: (integers(1, 1), integers(1, 1)),
+    "complex": lambda: (
+        (integers(6, 12) + 1j)[::2, 1::3],
+        1j * integers(7, 5, 4).swapaxes(1, 2)[::-1],
+    ),
+    "complex by real": lambda: (
+        integers(3, 4) * (1 - 2j),
+        np.asfortranarray(integers(4, 5)),
+    ),
 }
 
 
@@ -199,21 +208,28 @@ def test_empty_batch_makes_no_call(route: Route) -> None:
 
 
 @needs_extension
-def test_loop_arguments(route: Route) -> None:
+@pytest.mark.parametrize("dtype", "dD")
+def test_loop_arguments(route: Route, dtype: str) -> None:
     handler = Counting()
-    a, b, out = integers(7, 3, 4), integers(4, 5), np.empty((7, 3, 5))
+    a, b = integers(7, 3, 4).astype(dtype), integers(4, 5).astype(dtype)
+    out = np.empty((7, 3, 5), dtype)
     route(handler)
     np.matmul(a, b, out=out)
     pointers = a.ctypes.data, b.ctypes.data, out.ctypes.data
-    strides = (96, 32, 8), (0, 40, 8), (120, 40, 8)
+    size = out.itemsize
+    strides = (
+        (12 * size, 4 * size, size),
+        (0, 5 * size, size),
+        (15 * size, 5 * size, size),
+    )
     (loop,) = handler.calls
     assert loop[:6:2] == pointers
     assert loop[1:6:2] == strides
-    assert loop[6:] == (7, 3, 4, 5)
+    assert loop[6:] == (7, 3, 4, 5, dtype)
 
 
 @needs_extension
-@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int64, np.longdouble])
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.int64, np.longdouble])
 def test_other_types_stay_native(route: Route, dtype: type[Any]) -> None:
     handler = Counting()
     route(handler)
@@ -425,12 +441,12 @@ def test_gate_saturates() -> None:
         import numpy as np
         from np_ozaki import hooks
 
-        hooks.install({"matmul": lambda *loop: print(loop[-4:]) or 0})
+        hooks.install({"matmul": lambda *loop: print(loop[-5:]) or 0})
         hooks.set_gate(1, 2**62)
         np.broadcast_to(1.0, (2**7, 2**50)) @ np.broadcast_to(1.0, (2**50, 2**7))
         """
     )
-    assert out.split("\n")[0] == str((1, 2**7, 2**50, 2**7))
+    assert out.split("\n")[0] == str((1, 2**7, 2**50, 2**7, "d"))
 
 
 @needs_extension
@@ -637,7 +653,9 @@ def test_native_pointer_comes_back() -> None:
                 assert hooked not in before
                 _hooks.install("matmul", np.matmul, len)
                 assert loop() == hooked
-                assert sum(x != y for x, y in zip(loops(), before)) == 1
+                changed = [x != y for x, y in zip(loops(), before)]
+                types = [np.matmul.types[i] for i, x in enumerate(changed) if x]
+                assert types == ["dd->d", "DD->D"]
                 assert _hooks.uninstall("matmul") is True
                 assert loops() == before
             """
@@ -654,21 +672,25 @@ def test_loop_of_another_library_is_left_alone() -> None:
             from np_ozaki import _hooks
 
             functions = Ufunc.from_address(id(np.matmul)).functions
-            place = np.matmul.types.index("dd->d")
-            native, foreign = loop(), loops()[np.matmul.types.index("ff->f")]
+            native, foreign = loops(), loops()[np.matmul.types.index("ff->f")]
             _hooks.install("matmul", np.matmul, lambda *loop: print("routed"))
             _hooks.set_gate(1, 0)
-            ours = loop()
-            functions[place] = foreign
-            assert _hooks.uninstall("matmul") is False
-            assert loop() == foreign
-            # The loop below a foreign one must not be published a second time.
-            _hooks.install("matmul", np.matmul, lambda *loop: print("routed"))
-            assert loop() == foreign
-            functions[place] = ours
+            ours = loops()
+            for name in ("dd->d", "DD->D"):
+                place = np.matmul.types.index(name)
+                with_foreign = ours.copy()
+                functions[place] = with_foreign[place] = foreign
+                # Neither loop goes, or the other would escape.
+                assert _hooks.uninstall("matmul") is False
+                assert loops() == with_foreign
+                # The one below a foreign one must not be published a second time.
+                _hooks.install("matmul", np.matmul, lambda *loop: print("routed"))
+                assert loops() == with_foreign
+                functions[place] = ours[place]
             assert (np.ones((2, 2)) @ np.ones((2, 2)))[0, 0] == 2
+            assert (np.ones((2, 2)) @ np.full((2, 2), 1j))[0, 0] == 2j
             assert _hooks.uninstall("matmul") is True
-            assert loop() == native
+            assert loops() == native
             """
         )
     )
@@ -943,7 +965,7 @@ def test_forked_child() -> None:
             if threading.current_thread() is not threading.main_thread():
                 inside.set()
                 time.sleep(0.5)
-            calls.append(loop[-3:])
+            calls.append(loop[-4:])
             return None
 
         def child(expected):

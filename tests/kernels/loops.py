@@ -178,6 +178,41 @@ extern "C" void each_added(int64 count, const uint64* x, uint64* sum) {
   EACH add_modulo(sum, x[i]);
 }
 
+extern "C" void each_widened(int64 count, const uint32* x, uint64* out) {
+  EACH out[i] = widened(x[i]);
+}
+
+extern "C" void each_is_plain_single_line(int64 count, const int* e,
+                                          const int* exponent, uint8* plain,
+                                          uint8* is_short) {
+  EACH {
+    plain[i] = is_plain_single_line(e[i], exponent[i]);
+    is_short[i] = is_short_line(e[i], exponent[i]);
+  }
+}
+
+extern "C" void each_single_integer(int64 count, const uint32* x, const int* exponent,
+                                    uint64* value, int64 truncate) {
+  EACH value[i] = truncate ? integer_in_plain<true>(x[i], exponent[i])
+                           : integer_in_plain<false>(x[i], exponent[i]);
+}
+
+extern "C" void each_short_integer(int64 count, const uint32* x, const int* exponent,
+                                   int* value, int64 truncate) {
+  EACH value[i] = truncate ? short_integer<true>(x[i], exponent[i])
+                           : short_integer<false>(x[i], exponent[i]);
+}
+
+extern "C" void each_single_floor(int64 count, const uint32* x, const int* e,
+                                  uint32* out, int64 w) {
+  EACH out[i] = floor_in_plain(x[i], e[i], w);
+}
+
+extern "C" void each_raised_product(int64 count, const uint32* x, const int* shift,
+                                    uint32* out) {
+  EACH out[i] = raised_product(x[i], as_float((127 + shift[i]) << 23)) - CEILING_BITS;
+}
+
 extern "C" void each_packed(int64 count, const int* quads, uint32* out) {
   EACH {
     const int* b = quads + 4 * i;
@@ -196,6 +231,22 @@ extern "C" void each_rounded_{words}(int64 count, const uint32* value,
                                      const uint8* negative, const int64* exponents,
                                      uint64* out) {{
   EACH out[i] = rounded<{words}>(value + {words} * i, negative[i], exponents[i]);
+}}
+
+extern "C" void each_single_rounded_{words}(int64 count, const uint32* value,
+                                            const uint8* negative,
+                                            const int64* exponents, uint32* out,
+                                            uint32* inside) {{
+  EACH {{
+    const uint32* one = value + {words} * i;
+    out[i] = rounded<{words}, uint32>(one, negative[i], exponents[i]);
+    uint32 top = one[{words} - 1], sign = negative[i] ? 0x80000000u : 0;
+    int zeros = leading_zeros(top);
+    int64 field = 32 * {words} - 1 - zeros - exponents[i] + 126;
+    bool usual = top && 0 <= field && field <= 252;
+    inside[i] = out[i];
+    if (usual) inside[i] = rounded_inside_single<{words}>(one, zeros, field, sign);
+  }}
 }}
 
 extern "C" void each_remainder_{words}(int64 count, const uint32* value,

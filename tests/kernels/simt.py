@@ -1,13 +1,18 @@
-"""Kernels compiled for the CPU: one library a source text, kept for the process."""
+"""Kernels compiled for the CPU: one library a source text, kept for later runs."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import hashlib
+import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +22,73 @@ from np_ozaki._kernels.render import AnyVariant, source
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
 SHIM = Path(__file__).with_name("simt.hpp")
+_RUNTIME = SHIM.with_suffix(".cpp")
 # -ffp-contract=off: the compiler may not fuse what the text keeps apart.
 # -U_FORTIFY_SOURCE: some compilers turn it on, and it takes fibers' jumps for faults.
-_FLAGS = [
+_FLAGS = (
     "-std=c++17",
-    "-O1",
     "-fPIC",
     "-shared",
     "-ffp-contract=off",
     "-U_FORTIFY_SOURCE",
     "-w",
-]
+)
+
+_KEPT_SECONDS = 14 * 24 * 3600.0
+"""How long a library that nobody loads is kept."""
 
 
 @functools.cache
-def _directory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="np_ozaki-simt-")
+def _directory() -> Path:
+    """Return the folder of libraries, which all processes of a user share."""
+    folder = Path(tempfile.gettempdir(), f"np_ozaki-simt-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode != stat.S_IFDIR | 0o700:
+        # Others may write there, and what is there is run here.
+        return Path(tempfile.mkdtemp(prefix="np_ozaki-simt-"))
+    oldest = time.time() - _KEPT_SECONDS
+    for path in folder.glob("*.so"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+    return folder
+
+
+@functools.cache
+def _compiler_version() -> str:
+    assert COMPILER is not None
+    command = [COMPILER, "--version"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _compiled(name: str, text: str, *flags: str) -> str:
+    """Return the library of a C++ text; it is compiled unless that has been done."""
+    assert COMPILER is not None
+    flags = (*_FLAGS, *flags)
+    key = "\0".join((_compiler_version(), *flags, text)).encode()
+    target = _directory() / f"{name}-{hashlib.sha256(key).hexdigest()[:32]}.so"
+    if not target.exists():
+        made = f"{target}.{os.getpid()}"
+        command = [COMPILER, *flags, "-o", made, "-x", "c++", "-"]
+        subprocess.run(command, check=True, input=text, text=True)
+        # Whole or not there at all: another process may look for it now.
+        os.replace(made, target)
+    os.utime(target)
+    return str(target)
+
+
+@functools.cache
+def _load_runtime() -> None:
+    """Load what runs threads, where all libraries find it."""
+    text = SHIM.read_text() + _RUNTIME.read_text()
+    ctypes.CDLL(_compiled("simt", text, "-O3"), mode=ctypes.RTLD_GLOBAL)
 
 
 def build(name: str, text: str) -> ctypes.CDLL:
-    """Compile C++ text to a library and load it."""
-    assert COMPILER is not None
-    stem = Path(_directory().name) / f"{name}-{abs(hash(text)):x}"
-    stem.with_suffix(".cpp").write_text(text)
-    command = [COMPILER, *_FLAGS, "-o", f"{stem}.so", f"{stem}.cpp"]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(f"{stem}.so")
+    """Return the loaded library of a C++ text, which may lean on `SHIM`."""
+    _load_runtime()
+    return ctypes.CDLL(_compiled(name, text, "-O1"))
 
 
 @functools.cache

@@ -62,7 +62,11 @@ def operand(draw, sizes, with_ellipsis):
     array = array.transpose(order).copy().transpose(np.argsort(order))
     if draw(st.booleans()) and array.ndim:
         array = np.repeat(array, 2, axis=0)[::-2][::-1]
-    return text, array.astype(draw(st.sampled_from(["f8", "f8", "f4", "i4", ">f8"])))
+    dtype = draw(st.sampled_from(["f8", "f8", "f4", "i4", ">f8", "c16", "c16", "c8"]))
+    array = array.astype(dtype)
+    if array.dtype.kind == "c":
+        array *= 1.0 - 2.0j
+    return text, array
 
 
 @st.composite
@@ -126,10 +130,11 @@ def test_like_native(call, keywords):
 )
 def test_what_is_caught(text, a_shape, b_shape):
     a, b = integers(*a_shape), integers(*b_shape, seed=1)
-    native = np.einsum(text, a, b)
-    result, caught = routed(text, a, b)
-    assert caught
-    assert_like_native(result, native)
+    for x, y in ((a, b), (a - 1j * a, b + 2j), (a, 1j * b)):
+        native = np.einsum(text, x, y)
+        result, caught = routed(text, x, y)
+        assert caught
+        assert_like_native(result, native)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,8 @@ def test_what_is_caught(text, a_shape, b_shape):
         (",ij", [2.0, integers(3, 4)]),
         ("i,i", [integers(1), integers(4)]),
         ("ij,jk", [integers(3, 3).astype(np.float32)] * 2),
-        ("ij,jk", [integers(3, 3) + 1j, integers(3, 3)]),
+        ("ij,jk", [integers(3, 3).astype(np.complex64)] * 2),
+        ("ij,jk", [integers(3, 3) + 1j, integers(3, 3).astype(np.longdouble)]),
         ("ij,jk", [integers(3, 3).astype(int)] * 2),
         ("ij,jk", [integers(3, 3).astype(object), integers(3, 3)]),
         ("ij,jk", [np.ma.array(integers(3, 3))] * 2),
@@ -211,6 +217,11 @@ def test_out_of_any_layout():
         assert result is out
         np.testing.assert_array_equal(out, native)
     assert not wide[::2].any()
+    whole = np.empty((3, 5), complex, order="F")
+    result, caught = routed("ij,jk", a, 1j * b, out=whole)
+    assert caught
+    assert result is whole
+    np.testing.assert_array_equal(whole, 1j * native)
     scalar = np.empty(())
     result, caught = routed("ij,ij", a, a, out=scalar)
     assert caught
@@ -251,6 +262,9 @@ def test_unusual_keywords_are_numpys(keywords):
 def test_bits_are_those_of_matmul(optimize):
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((2, 5, 7)), rng.standard_normal((2, 7, 6))
+    with scope():
+        result = np.einsum("hij,hjk->hik", a - 2j * a, b + 1j, optimize=optimize)
+    assert_same_bits(result, np_ozaki.matmul(a - 2j * a, b + 1j))
     with scope() as inside:
         result = np.einsum("hij,hjk->hik", a, b, optimize=optimize)
         transposed = np.einsum("hkj,hji->hik", b.swapaxes(1, 2), a.swapaxes(1, 2))
@@ -282,13 +296,15 @@ def test_special_values_after_a_sum_are_numpys():
 
 def test_small_products_are_not_asked_about():
     a = integers(4, 4)
-    with scope(min_flops=2 * 4**3 + 1) as inside:
-        np.einsum("ij,jk", a, a)
-        np.einsum(a, [0, 1], a, [1, 2])
-    assert inside.stats().as_dict() == {}
-    with scope(min_flops=2 * 4**3) as inside:
-        np.einsum("ij,jk", a, a)
-        np.einsum(a, [0, 1], a, [1, 2])
+    for x, flops in ((a, 2 * 4**3), (1j * a, 8 * 4**3)):
+        with scope(min_flops=flops + 1) as inside:
+            np.einsum("ij,jk", x, x)
+            np.einsum(x, [0, 1], x, [1, 2])
+        assert inside.stats().as_dict() == {}
+        with scope(min_flops=flops) as inside:
+            np.einsum("ij,jk", x, x)
+            np.einsum(x, [0, 1], x, [1, 2])
+        assert inside.stats().routes["einsum"].flops["cpu"] == 2 * flops
     assert inside.stats().routes["einsum"].calls["cpu"] == 2
 
 
@@ -296,8 +312,12 @@ def test_small_products_are_not_asked_about():
     "keywords",
     [{"dtype": float}, {"dtype": "f8"}, {"dtype": np.float64}, {"casting": "unsafe"}],
 )
-def test_keywords_that_ask_for_float64(keywords):
+def test_keywords_that_ask_for_what_it_is(keywords):
     a = integers(4, 4)
+    same = keywords if "casting" in keywords else {"dtype": complex}
+    result, caught = routed("ij,jk->ik", a, 1j * a, **same)
+    assert caught
+    np.testing.assert_array_equal(result, 1j * (a @ a))
     result, caught = routed("ij,jk->ik", a, a, **keywords)
     assert caught
     np.testing.assert_array_equal(result, a @ a)

@@ -35,6 +35,10 @@ def integers(*shape, seed=0):
     return rng.integers(-9, 10, shape).astype(float)
 
 
+def gaussian_integers(*shape, seed=0):
+    return integers(*shape, seed=seed) + 1j * integers(*shape, seed=seed + 9)
+
+
 def outcome(function, *arguments, **keywords):
     try:
         return function(*arguments, **keywords)
@@ -91,10 +95,11 @@ SHAPES = [
 @pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES)
 @pytest.mark.parametrize("function", DOTS.values(), ids=DOTS)
 def test_dot_of_every_shape(function, a_shape, b_shape):
-    a, b = integers(*a_shape), integers(*b_shape, seed=1)
-    assert_like_native(function, a, b)
-    assert_like_native(function, np.asfortranarray(a), b[..., ::-1])
-    assert_like_native(function, a[::-1], np.asfortranarray(b))
+    for entries in (integers, gaussian_integers):
+        a, b = entries(*a_shape), entries(*b_shape, seed=1)
+        assert_like_native(function, a, b)
+        assert_like_native(function, np.asfortranarray(a), b[..., ::-1])
+        assert_like_native(function, a[::-1], np.asfortranarray(b))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +117,11 @@ def test_dot_of_every_shape(function, a_shape, b_shape):
     ],
 )
 def test_inner_of_every_shape(a_shape, b_shape):
-    a, b = integers(*a_shape), integers(*b_shape, seed=1)
-    for function in (np.inner, early_inner):
-        assert_like_native(function, a, b)
-        assert_like_native(function, np.asfortranarray(a), b[..., ::-1])
+    for entries in (integers, gaussian_integers):
+        a, b = entries(*a_shape), entries(*b_shape, seed=1)
+        for function in (np.inner, early_inner):
+            assert_like_native(function, a, b)
+            assert_like_native(function, np.asfortranarray(a), b[..., ::-1])
 
 
 @pytest.mark.parametrize("function", [np.dot, np.inner, by_method])
@@ -132,15 +138,25 @@ def test_inner_of_every_shape(a_shape, b_shape):
         (("f2", "i8"), True),
         (("f4", "f4"), False),
         (("i8", "i8"), False),
-        (("c16", "f8"), False),
+        (("c16", "c16"), True),
+        (("c16", "f8"), True),
+        (("i4", ">c16"), True),
+        (("c8", "f8"), True),
+        (("c8", "i8"), True),
+        (("c8", "c8"), False),
+        (("c8", "f4"), False),
+        (("c16", "g"), False),
         (("g", "f8"), False),
         (("O", "f8"), False),
     ],
 )
-def test_what_numpy_casts_to_float64(function, types, routed):
+def test_what_numpy_casts(function, types, routed):
     a, b = (integers(4, 4, seed=i).astype(t) for i, t in enumerate(types))
     if "u8" in types:
         a, b = abs(a), integers(4, 4).astype(int).clip(0).astype("u8")
+    for x in (a, b):
+        if x.dtype.kind == "c":
+            x *= 2.0 - 1.0j
     assert_like_native(function, a, b, routed=routed)
 
 
@@ -308,6 +324,45 @@ def test_out_without_dimensions_gives_a_scalar():
 # ---- Bits ----
 
 
+def test_every_complex_route_has_the_bits_of_matmul():
+    rng = np.random.default_rng(2)
+    a = rng.standard_normal((5, 6)) - 1j * rng.standard_normal((5, 6))
+    b = rng.standard_normal((6, 4)) + 1j * rng.standard_normal((6, 4))
+    v, want = b[:, 0], np_ozaki.matmul(a, b)
+    out = np.full((4, 5), np.nan, complex).T
+    with scope() as inside:
+        for result in (
+            a @ b,
+            np.matmul(a[::-1, ::-1], b[::-1], out=out)[::-1],
+            np.asfortranarray(a) @ b.astype(">c16"),
+            np.dot(a, b.copy("F")),
+            a.dot(b),
+            np.inner(a, b.T),
+            np.tensordot(a, b, 1),
+            np.linalg.multi_dot([a, b]),
+        ):
+            assert_same_bits(result, want)
+        assert_same_bits(a.real @ b, np_ozaki.matmul(a.real, b))
+        assert_same_bits(np.stack([a, 2 * a]) @ b, np.stack([want, 2 * want]))
+        assert_same_bits(np.vecdot(a, v)[2], np_ozaki.matmul(a[2].conj(), v))
+        assert_same_bits(np.vecdot(v, a)[2], np_ozaki.matmul(v.conj(), a[2]))
+        if HAS_MATVEC:
+            assert_same_bits(np.matvec(a, v), want[:, 0])
+            assert_same_bits(np.vecmat(v, b), np_ozaki.matmul(v.conj(), b))
+        for gram in (a @ a.conj().T, np.dot(a, a.conj().T)):
+            np.testing.assert_array_equal(gram, gram.conj().T)
+            assert (gram.diagonal().imag == 0).all()
+    assert inside.stats().calls("native") == 0
+    assert inside.stats().routes["dot"].flops["cpu"] == 8 * (3 * 5 * 6 * 4 + 5 * 6 * 5)
+
+
+@pytest.mark.parametrize(("a", "b"), [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0,), (0,))])
+def test_empty_complex_products(a, b):
+    x, y = np.ones(a, complex), np.ones(b, complex)
+    for function in (np.matmul, np.dot, *[np.vecdot] * (len(a) == 1)):
+        assert_like_native(function, x, y)
+
+
 def test_every_route_has_the_bits_of_matmul():
     v = B[:, 0]
     with scope() as inside:
@@ -361,7 +416,15 @@ def test_vector_ufuncs_with_out_and_strides():
     ],
 )
 @pytest.mark.parametrize(
-    ("x", "y"), [(1e300, 1e300), (np.inf, 0.0), (1.0, 1.0), (1e-300, 1e-300)]
+    ("x", "y"),
+    [
+        (1e300, 1e300),
+        (np.inf, 0.0),
+        (1.0, 1.0),
+        (1e-300, 1e-300),
+        (complex(np.inf, 0.0), 0.0),
+        (complex(0.0, np.nan), 1j),
+    ],
 )
 def test_exceptions_as_in_this_numpy(function, state, x, y):
     outcomes = []

@@ -13,7 +13,8 @@ from np_ozaki import hooks
 from np_ozaki.routes import triangles
 from np_ozaki.testing import assert_same_bits
 
-ROUTINES = ("dgemm", "dgemv", "dsymm", "dsyrk", "dsyr2k", "dtrmm", "dtrsm")
+LETTERS = "dz"
+ROUTINES = [x for x in hooks.NAMES if x[0] in LETTERS and hasattr(blas, x)]
 early = {name: getattr(blas, name) for name in ROUTINES}
 
 
@@ -44,14 +45,15 @@ def small_blocks(request, monkeypatch):
     return request.param
 
 
-def integers(*shape, seed=0):
+def integers(*shape, seed=0, letter="d"):
     rng = np.random.default_rng([seed, *shape])
-    return rng.integers(-5, 6, shape).astype(float)
+    x = rng.integers(-5, 6, shape).astype(hooks.DTYPES[letter])
+    return x + 1j * rng.integers(-5, 6, shape) if letter == "z" else x
 
 
 def layouts(x):
     """The same matrix in memory that f2py takes as it is, copies, and copies too."""
-    wide = np.zeros((2 * x.shape[0], 3 * x.shape[1]))
+    wide = np.zeros((2 * x.shape[0], 3 * x.shape[1]), x.dtype)
     wide[::2, ::3] = x
     return np.asfortranarray(x), np.ascontiguousarray(x), wide[::2, ::3]
 
@@ -84,22 +86,37 @@ def compare(name, *arguments, **keywords):
     return routed
 
 
-SCALARS = [(1.0, 0.0), (2.0, 0.0), (-3.0, 1.0), (1.0, -2.0), (0.5, 4.0)]
+REAL_SCALARS = [(1.0, 0.0), (2.0, 0.0), (-3.0, 1.0), (1.0, -2.0), (0.5, 4.0)]
+COMPLEX_SCALARS = [(2j, 0.0), (-3.0 + 1j, 0.5 - 2j)]
+SCALARS = [
+    *(("d", *x) for x in REAL_SCALARS),
+    *(("z", *x) for x in COMPLEX_SCALARS),
+]
+"""The first letter of a routine, alpha, beta."""
 
 
-@pytest.mark.parametrize(("alpha", "beta"), SCALARS)
+def several(letter, *matrices):
+    """Return layouts of the matrices: every combination for real ones, three else."""
+    together = itertools.product if letter == "d" else zip
+    return together(*map(layouts, matrices))
+
+
+@pytest.mark.parametrize(("letter", "alpha", "beta"), SCALARS)
 @pytest.mark.parametrize("trans_b", [0, 1, 2])
 @pytest.mark.parametrize("trans_a", [0, 1, 2])
-def test_dgemm(trans_a, trans_b, alpha, beta):
-    for a, b, c in itertools.product(
-        layouts(integers(3, 4).T if trans_a else integers(3, 4)),
-        layouts(integers(4, 5).T if trans_b else integers(4, 5)),
-        layouts(integers(3, 5, seed=1)),
+def test_gemm(trans_a, trans_b, letter, alpha, beta):
+    name, x = f"{letter}gemm", integers(3, 4, letter=letter)
+    y = integers(4, 5, letter=letter)
+    for a, b, c in several(
+        letter,
+        x.T if trans_a else x,
+        y.T if trans_b else y,
+        integers(3, 5, seed=1, letter=letter),
     ):
         for overwrite_c in (0, 1):
             keywords = {"trans_a": trans_a, "trans_b": trans_b}
             assert compare(
-                "dgemm",
+                name,
                 alpha,
                 a,
                 b,
@@ -108,23 +125,23 @@ def test_dgemm(trans_a, trans_b, alpha, beta):
                 overwrite_c=overwrite_c,
                 **keywords,
             )
-        assert compare("dgemm", alpha, a, b, **keywords)
-        assert compare("dgemm", alpha, a, b, beta, c, trans_a, trans_b, 1)
+        assert compare(name, alpha, a, b, **keywords)
+        assert compare(name, alpha, a, b, beta, c, trans_a, trans_b, 1)
 
 
-@pytest.mark.parametrize(("alpha", "beta"), SCALARS)
+@pytest.mark.parametrize(("letter", "alpha", "beta"), SCALARS)
 @pytest.mark.parametrize("trans", [0, 1, 2])
 @pytest.mark.parametrize(("incx", "incy"), [(1, 1), (2, 1), (-1, 3), (-2, -2)])
-def test_dgemv(trans, incx, incy, alpha, beta):
-    a = integers(4, 3)
+def test_gemv(trans, incx, incy, letter, alpha, beta):
+    name, a = f"{letter}gemv", integers(4, 3, letter=letter)
     rows, inner = (3, 4) if trans else (4, 3)
     for matrix in layouts(a):
-        x = integers(2 + inner * abs(incx))
-        y = integers(3 + rows * abs(incy), seed=1)
+        x = integers(2 + inner * abs(incx), letter=letter)
+        y = integers(3 + rows * abs(incy), seed=1, letter=letter)
         keywords = {"trans": trans, "incx": incx, "incy": incy, "offx": 1, "offy": 2}
         for overwrite_y in (0, 1):
             assert compare(
-                "dgemv",
+                name,
                 alpha,
                 matrix,
                 x,
@@ -133,7 +150,7 @@ def test_dgemv(trans, incx, incy, alpha, beta):
                 overwrite_y=overwrite_y,
                 **keywords,
             )
-        assert compare("dgemv", alpha, matrix, x[:inner], trans=trans)
+        assert compare(name, alpha, matrix, x[:inner], trans=trans)
 
 
 def poisoned(x, lower, unit=False):
@@ -145,20 +162,26 @@ def poisoned(x, lower, unit=False):
     return x
 
 
-@pytest.mark.parametrize(("alpha", "beta"), SCALARS)
+KINDS = [(f"{x[0]}sy", *x[1:]) for x in SCALARS] + [
+    ("zhe", *x) for x in COMPLEX_SCALARS
+]
+
+
+@pytest.mark.parametrize(("kind", "alpha", "beta"), KINDS)
 @pytest.mark.parametrize("lower", [0, 1])
 @pytest.mark.parametrize("side", [0, 1])
-def test_dsymm(side, lower, alpha, beta):
-    order = 5 if side else 3
-    for a, b, c in itertools.product(
-        layouts(poisoned(integers(order, order), lower)),
-        layouts(integers(3, 5)),
-        layouts(integers(3, 5, seed=1)),
+def test_symm_and_hemm(side, lower, kind, alpha, beta):
+    name, letter, order = f"{kind}mm", kind[0], 5 if side else 3
+    for a, b, c in several(
+        letter,
+        poisoned(integers(order, order, letter=letter), lower),
+        integers(3, 5, letter=letter),
+        integers(3, 5, seed=1, letter=letter),
     ):
         keywords = {"side": side, "lower": lower}
         for overwrite_c in (0, 1):
             assert compare(
-                "dsymm",
+                name,
                 alpha,
                 a,
                 b,
@@ -167,72 +190,102 @@ def test_dsymm(side, lower, alpha, beta):
                 overwrite_c=overwrite_c,
                 **keywords,
             )
-        assert compare("dsymm", alpha, a, b, **keywords)
+        assert compare(name, alpha, a, b, **keywords)
 
 
-@pytest.mark.parametrize(("alpha", "beta"), SCALARS)
+TRANS = {"dsy": (0, 1, 2), "zsy": (0, 1), "zhe": (0, 2)}
+"""What BLAS takes for `trans`."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "alpha", "beta", "trans"),
+    [(*x, trans) for x in KINDS for trans in TRANS[x[0]]],
+)
 @pytest.mark.parametrize("lower", [0, 1])
-@pytest.mark.parametrize("trans", [0, 1, 2])
-def test_rank_k_updates(small_blocks, trans, lower, alpha, beta):
+def test_rank_k_updates(small_blocks, kind, trans, lower, alpha, beta):
+    once, twice, letter = f"{kind}rk", f"{kind}r2k", kind[0]
     n, k = (13, 3) if small_blocks else (4, 3)
-    a, b = integers(n, k), integers(n, k, seed=2)
+    a, b = integers(n, k, letter=letter), integers(n, k, seed=2, letter=letter)
     if trans:
         a, b = a.T, b.T
     # The other triangle keeps whatever it holds, NaN included.
-    c = poisoned(integers(n, n, seed=1), lower)
+    c = poisoned(integers(n, n, seed=1, letter=letter), lower)
+    if kind == "zhe":
+        beta = abs(beta.real)
     keywords = {"trans": trans, "lower": lower}
     for layout in range(3):
         x, y, z = layouts(a)[layout], layouts(b)[layout], layouts(c)[layout]
         for overwrite_c in (0, 1):
             more = {"beta": beta, "c": z, "overwrite_c": overwrite_c, **keywords}
-            assert compare("dsyrk", alpha, x, **more)
-            assert compare("dsyr2k", alpha, x, y, **more)
-        assert compare("dsyrk", alpha, x, **keywords)
-        assert compare("dsyr2k", alpha, x, y, **keywords)
+            # Of a Hermitian update alpha is real, so it must not be 0 here.
+            real = alpha if kind != "zhe" else alpha.real or 3.0
+            assert compare(once, real, x, **more)
+            assert compare(twice, alpha, x, y, **more)
+        assert compare(once, real, x, **keywords)
+        assert compare(twice, alpha, x, y, **keywords)
 
 
+@pytest.mark.parametrize("trans", [1, 2])
+@pytest.mark.parametrize("routine", ["zsyrk", "zsyr2k", "zherk", "zher2k"])
+def test_what_complex_updates_have_not_is_for_blas_to_refuse(routine, trans):
+    a, function = integers(3, 3, letter="z"), early[routine]
+    operands = (a, a) if routine.endswith("2k") else (a,)
+    with scope() as inside:
+        function(1.0, *operands, trans=trans)
+    caught = (routine[1:3] == "he") == (trans == 2)
+    assert inside.stats().calls("cpu") == caught
+
+
+@pytest.mark.parametrize("letter", LETTERS)
 @pytest.mark.parametrize("diag", [0, 1])
 @pytest.mark.parametrize("trans_a", [0, 1, 2])
 @pytest.mark.parametrize("lower", [0, 1])
 @pytest.mark.parametrize("side", [0, 1])
-def test_triangular(small_blocks, side, lower, trans_a, diag):
+def test_triangular(small_blocks, side, lower, trans_a, diag, letter):
     order = 23 if small_blocks else 5
     # SciPy passes as many rows as columns with side=1.
     shape = (order, order) if side else (order, 3)
-    a = np.sign(integers(order, order))
+    a = np.sign(integers(order, order)).astype(hooks.DTYPES[letter])
     np.fill_diagonal(a, 1.0 if small_blocks else 2.0)
+    if letter == "z":
+        a[::2] *= 1j
     if small_blocks:  # the solution of an integer system stays an integer, and small
         a = np.triu(np.tril(a, 2), -2)
-    a, b = poisoned(a, lower, bool(diag)), integers(*shape, seed=1)
+    a, b = poisoned(a, lower, bool(diag)), integers(*shape, seed=1, letter=letter)
     keywords = {"side": side, "lower": lower, "trans_a": trans_a, "diag": diag}
-    for layout in range(3):
+    alphas = (1.0, -2.0) if letter == "d" else (2j,)
+    for layout in range(3 if letter == "d" else 1):
         x, y = layouts(a)[layout], layouts(b)[layout]
-        for alpha, overwrite_b in itertools.product((1.0, -2.0), (0, 1)):
-            for name in ("dtrmm", "dtrsm"):
+        for alpha, overwrite_b in itertools.product(alphas, (0, 1)):
+            for name in (f"{letter}trmm", f"{letter}trsm"):
                 assert (
                     compare(name, alpha, x, y, overwrite_b=overwrite_b, **keywords) == 1
                 )
 
 
-@pytest.mark.parametrize(
-    ("name", "shapes"),
-    [
-        ("dgemm", [(3, 4), (4, 5)]),
-        ("dgemv", [(3, 4), (4,)]),
-        ("dsymm", [(4, 4), (4, 5)]),
-        ("dsyrk", [(3, 4)]),
-        ("dsyr2k", [(3, 4), (3, 4)]),
-        ("dtrmm", [(4, 4), (4, 5)]),
-        ("dtrsm", [(4, 4), (4, 5)]),
-    ],
-)
+SHAPES = {
+    "gemm": [(3, 4), (4, 5)],
+    "gemv": [(3, 4), (4,)],
+    "symm": [(4, 4), (4, 5)],
+    "syrk": [(3, 4)],
+    "syr2k": [(3, 4), (3, 4)],
+    "hemm": [(4, 4), (4, 5)],
+    "herk": [(3, 4)],
+    "her2k": [(3, 4), (3, 4)],
+    "trmm": [(4, 4), (4, 5)],
+    "trsm": [(4, 4), (4, 5)],
+}
+
+
+@pytest.mark.parametrize("name", ROUTINES)
 class TestEveryRoutine:
     """What holds for each of them."""
 
-    def operands(self, shapes):
+    def operands(self, name):
+        letter = name[0]
         return [
-            integers(*s) + 10 * np.eye(*s) if len(s) > 1 else integers(*s)
-            for s in shapes
+            integers(*s, letter=letter) + (10 * np.eye(*s) if len(s) > 1 else 0)
+            for s in SHAPES[name[1:]]
         ]
 
     def calls(self, function, *arguments, **keywords):
@@ -240,8 +293,8 @@ class TestEveryRoutine:
             function(*arguments, **keywords)
         return inside.stats().calls("cpu")
 
-    def test_before_inside_after(self, name, shapes):
-        operands, function = self.operands(shapes), early[name]
+    def test_before_inside_after(self, name):
+        operands, function = self.operands(name), early[name]
         before = np_ozaki.stats().calls("cpu")
         native = function(1.0, *operands)
         assert np_ozaki.stats().calls("cpu") == before
@@ -249,24 +302,26 @@ class TestEveryRoutine:
         assert_same_bits(function(1.0, *operands), native)
         assert np_ozaki.stats().calls("cpu") == before + 1
 
-    def test_by_every_way_of_getting_it(self, name, shapes):
-        operands = self.operands(shapes)
+    def test_by_every_way_of_getting_it(self, name):
+        operands = self.operands(name)
         assert self.calls(getattr(blas, name), 1.0, *operands) == 1
         got = get_blas_funcs(name[1:], operands)
         assert self.calls(got, 1.0, *operands) == 1
-        assert (got.typecode, got.dtype) == ("d", np.float64)
-        assert self.calls(get_blas_funcs(name[1:], dtype="d"), 1.0, *operands) == 1
+        dtype = hooks.DTYPES[name[0]]
+        assert (got.typecode, got.dtype) == (name[0], dtype)
+        got = get_blas_funcs(name[1:], dtype=dtype)
+        assert self.calls(got, 1.0, *operands) == 1
 
-    def test_identity_and_attributes(self, name, shapes):
+    def test_identity_and_attributes(self, name):
         function = getattr(blas, name)
         look = (id(function), function.__doc__, sorted(function.__dict__))
         with scope():
             assert look == (id(function), function.__doc__, sorted(function.__dict__))
             assert getattr(blas, name) is early[name]
 
-    def test_errors_are_f2pys(self, name, shapes):
-        function, operands = early[name], self.operands(shapes)
-        calls = [((), {}), ((1.0,), {}), ((1.0, *["text"] * len(shapes)), {})]
+    def test_errors_are_f2pys(self, name):
+        function, operands = early[name], self.operands(name)
+        calls = [((), {}), ((1.0,), {}), ((1.0, *["text"] * len(operands)), {})]
         calls += [((1.0, *operands), {key: 7}) for key in ("lower", "trans_a", "c")]
         for arguments, keywords in calls:
             outcomes = []
@@ -281,19 +336,20 @@ class TestEveryRoutine:
             assert outcomes[0] == outcomes[1]
             assert outcomes[0] is not None or keywords == {"c": 7}
 
-    def test_nothing_to_multiply_is_native(self, name, shapes):
-        operands = self.operands(shapes)
+    def test_nothing_to_multiply_is_native(self, name):
+        operands = self.operands(name)
         assert compare(name, 0.0, *operands) == 0
 
-    def test_other_types_are_native(self, name, shapes):
-        operands = [x.astype(np.float32) for x in self.operands(shapes)]
-        assert self.calls(getattr(blas, "s" + name[1:]), 1.0, *operands) == 0
+    def test_other_types_are_native(self, name):
+        dtype, letter = ("f", "s") if name[0] == "d" else ("F", "c")
+        operands = [x.astype(dtype) for x in self.operands(name)]
+        assert self.calls(getattr(blas, letter + name[1:]), 1.0, *operands) == 0
 
-    def test_integers_are_converted_by_f2py(self, name, shapes):
-        operands = [x.astype(int) for x in self.operands(shapes)]
+    def test_integers_are_converted_by_f2py(self, name):
+        operands = [x.real.astype(int) for x in self.operands(name)]
         assert self.calls(early[name], 1.0, *operands) == 1
 
-    def test_errors_of_the_engine_surface(self, name, shapes, monkeypatch):
+    def test_errors_of_the_engine_surface(self, name, monkeypatch):
         from np_ozaki.engines.cpu import CpuEngine
 
         for error in (RuntimeError("planted"), KeyboardInterrupt()):
@@ -304,12 +360,12 @@ class TestEveryRoutine:
             with monkeypatch.context() as patch, scope():
                 patch.setattr(CpuEngine, "matmul", fail)
                 with pytest.raises(type(error)) as caught:
-                    early[name](1.0, *self.operands(shapes))
+                    early[name](1.0, *self.operands(name))
             assert caught.value is error
-        assert self.calls(early[name], 1.0, *self.operands(shapes)) == 1
+        assert self.calls(early[name], 1.0, *self.operands(name)) == 1
 
-    def test_small_calls_and_closed_scopes_are_native(self, name, shapes):
-        operands = self.operands(shapes)
+    def test_small_calls_and_closed_scopes_are_native(self, name):
+        operands = self.operands(name)
         with scope(min_flops=10**6) as inside, np_ozaki.disabled():
             early[name](1.0, *operands)
         assert inside.stats().as_dict() == {}
@@ -336,6 +392,87 @@ def test_bits_are_those_of_matmul():
         assert_same_bits(blas.dsymm(1.0, s + s.T, b), np_ozaki.matmul(s + s.T, b))
         t = np.tril(s[:30, :30])
         assert_same_bits(blas.dtrmm(1.0, t, b, lower=1), np_ozaki.matmul(t, b))
+
+
+def normals(seed, *shape):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+
+
+def times(factor, x):
+    """Multiply as BLAS is told to: a complex product is four real ones and two sums."""
+    result = np.empty_like(x)
+    result.real = factor.real * x.real - factor.imag * x.imag
+    result.imag = factor.real * x.imag + factor.imag * x.real
+    return result
+
+
+def test_bits_of_complex_routines_are_those_of_matmul():
+    a, b, alpha, beta = normals(3, 20, 30), normals(4, 30, 10), -0.3 + 0.7j, 1.1 - 0.2j
+    c, d, square = np_ozaki.matmul(a, b), normals(5, 20, 10), normals(6, 30, 30)
+    hermitian = square + square.conj().T
+    junk = np.tril(hermitian)
+    np.fill_diagonal(junk.imag, np.nan)
+    with scope(precision="auto"):
+        assert_same_bits(blas.zgemm(1.0, a, b), c)
+        assert_same_bits(blas.zgemm(-0.3, a, b), -0.3 * c)
+        for trans, x, y in ((1, a.T, b.T), (2, a.conj().T, b.conj().T)):
+            both = {"trans_a": trans, "trans_b": trans}
+            assert_same_bits(blas.zgemm(alpha, x, y, **both), times(alpha, c))
+        want = times(alpha, c) + times(beta, d)
+        assert_same_bits(blas.zgemm(alpha, a, b, beta, d), want)
+        assert_same_bits(blas.zgemv(1.0, a.conj().T, b[:, 0], trans=2), c[:, 0])
+        assert_same_bits(
+            blas.zhemm(1.0, junk, b, lower=1), np_ozaki.matmul(hermitian, b)
+        )
+        t = np.tril(square)
+        assert_same_bits(
+            blas.ztrmm(1.0, square, b, lower=1, trans_a=2),
+            np_ozaki.matmul(t.conj().T, b),
+        )
+
+
+def test_hermitian_updates_are_hermitian(small_blocks):
+    a, b, c = normals(1, 23, 9), normals(2, 23, 9), normals(3, 23, 23)
+    alpha, real = 0.4 - 1.3j, np.diag_indices(23)
+    whole, once = np_ozaki.matmul(a, a.conj().T), np_ozaki.matmul(a, b.conj().T)
+    twice = times(alpha, once)
+    twice = twice + twice.conj().T
+    with scope(precision="auto"):
+        for name, operands, factor, want in (
+            ("zherk", (a,), -0.7, -0.7 * whole),
+            ("zher2k", (a, b), alpha, twice),
+        ):
+            function = getattr(blas, name)
+            lower = function(factor, *operands, lower=1, beta=0.3, c=c.conj().T)
+            upper = function(factor, *operands, beta=0.3, c=c)
+            want = want + 0.3 * c
+            assert (upper[real].imag == 0).all()
+            assert_same_bits(np.triu(upper, 1), np.triu(want, 1))
+            assert_same_bits(upper[real].real, want[real].real)
+            np.testing.assert_array_equal(np.tril(lower), np.triu(upper).conj().T)
+            turned = [x.conj().T for x in operands]
+            other = function(factor, *turned, trans=2, beta=0.3, c=c)
+            assert_same_bits(np.triu(other), np.triu(upper))
+
+
+def test_hermitian_diagonals_are_real_whatever_they_meet():
+    a = np.full((3, 3), np.inf + 1j)
+    c = np.full((3, 3), np.nan + 1j * np.nan)
+    with scope():
+        for function, operands in ((blas.zherk, (a,)), (blas.zher2k, (a, a))):
+            assert (function(2.0, *operands).diagonal().imag == 0).all()
+            assert (function(1.0, *operands, beta=1.0, c=c).diagonal().imag == 0).all()
+
+
+@pytest.mark.parametrize("scheme", [{"num_slices": 3}, {"pairs": [(0, 0), (1, 0)]}])
+def test_hermitian_updates_by_slices(scheme):
+    a, b = normals(1, 23, 9), normals(2, 23, 9)
+    with scope(precision=None, scheme="slices", **scheme):
+        once, other = np_ozaki.matmul(a, b.conj().T), np_ozaki.matmul(b, a.conj().T)
+        upper, lower = (blas.zher2k(1.0, a, b, lower=x) for x in (0, 1))
+    np.testing.assert_array_equal(np.triu(upper, 1), np.triu(once + other, 1))
+    np.testing.assert_array_equal(np.tril(lower, -1), np.tril(once + other, -1))
 
 
 @pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
@@ -369,6 +506,7 @@ def test_structure_saves_work(monkeypatch):
     a, b, t = np.ones((n, 2)), np.ones((n, 1)), np.eye(n, order="F")
     for function, whole, share in (
         (lambda: blas.dsyrk(1.0, a), 2 * n * n * 2, 0.63),
+        (lambda: blas.zherk(1.0, a), 8 * n * n * 2, 0.63),
         (lambda: blas.dsyr2k(1.0, a, a), 4 * n * n * 2, 0.5),
         (lambda: blas.dtrmm(1.0, t, b), 2 * n * n, 0.57),
         (lambda: blas.dtrsm(1.0, t, b), 2 * n * n, 0.5),
@@ -429,6 +567,9 @@ def test_counters_know_the_structure():
         blas.dtrmm(1.0, t, a)
         blas.dtrsm(1.0, t, a)
         blas.dsymm(1.0, t, a)
+        blas.zherk(1.0, a)
+        blas.ztrmm(1.0, t, a)
+        blas.zhemm(1.0, t, a)
     routes = inside.stats().routes
     assert {name: route.flops["cpu"] for name, route in routes.items()} == {
         "dsyrk": 40 * 41 * 7,
@@ -436,6 +577,9 @@ def test_counters_know_the_structure():
         "dtrmm": 40 * 40 * 7,
         "dtrsm": 40 * 40 * 7,
         "dsymm": 2 * 40 * 40 * 7,
+        "zherk": 4 * 40 * 41 * 7,
+        "ztrmm": 4 * 40 * 40 * 7,
+        "zhemm": 8 * 40 * 40 * 7,
     }
 
 
@@ -465,7 +609,11 @@ def test_solutions_are_accurate(order, small_blocks):
     with scope():
         x = blas.dtrsm(1.5, t, b, lower=1)
         y = blas.dtrmm(1.0, t, x, lower=1)
-    np.testing.assert_allclose(y, 1.5 * b, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(y, 1.5 * b, rtol=0, atol=1e-12)
+        t, b = t * np.exp(1j * t), b + 1j * b[::-1]
+        x = blas.ztrsm(1.5j, t, b, lower=1, trans_a=2)
+        y = blas.ztrmm(1.0, t, x, lower=1, trans_a=2)
+    np.testing.assert_allclose(y, 1.5j * b, rtol=0, atol=1e-12)
 
 
 def test_dsyr2k_with_a_shorter_b_is_left_to_blas():
