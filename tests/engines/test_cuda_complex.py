@@ -32,7 +32,7 @@ def scheme_of(n, scaling="norm", shift=0):
 
 
 def slow_but(quick, schemes):
-    """Return parameters: each takes a compiler, so that most are for the whole suite."""
+    """Return parameters: each takes a compiler, most are for the whole suite."""
     return [
         pytest.param(*each, marks=() if i in quick else pytest.mark.slow)
         for i, each in enumerate(schemes)
@@ -231,10 +231,15 @@ def test_products(place, scheme, target, conjugated):
     check(place, a[:1], b, scheme, target, layout=layout, conjugated=conjugated)
 
 
-@pytest.mark.parametrize(
-    ("layout", "conjugated"),
-    list(zip([(x, y, x) for x, y in zip(LAYOUTS, [*LAYOUTS][::-1])], 2 * CONJUGATES)),
-)
+MANY_LAYOUTS = [
+    ((left, right, left), conjugated)
+    for left, right, conjugated in zip(
+        LAYOUTS, [*LAYOUTS][::-1], 2 * CONJUGATES, strict=False
+    )
+]
+
+
+@pytest.mark.parametrize(("layout", "conjugated"), MANY_LAYOUTS)
 def test_layouts(place, layout, conjugated):
     a, b = of_regimes(3, (2, 2), regimes=("ordinary", "wide"))
     check(place, a, b, layout=layout, conjugated=conjugated)
@@ -327,14 +332,13 @@ def test_every_number_of_moduli(place, n):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [7, 16, 22])
-@pytest.mark.parametrize("shift", [-30, -5, 5, 30])
+@pytest.mark.parametrize(("n", "most"), [(7, 5), (9, 20), (16, 30), (22, 30)])
+@pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("layout", [("C", "C", "C"), ("F", "F", "F")])
-def test_lent_bits(place, n, shift, layout):
+def test_lent_bits(place, n, most, sign, layout):
     a, b = normals(3, (1, 5, 9)), normals(4, (1, 9, 6))
-    check(
-        place, a, b, scheme_of(n, shift=shift), layout=layout, conjugated=(True, True)
-    )
+    scheme = scheme_of(n, shift=sign * most)
+    check(place, a, b, scheme, layout=layout, conjugated=(True, True))
 
 
 def test_the_rest_of_the_rounding(place):
@@ -468,9 +472,10 @@ def test_tiles_in_every_direction(place, host):
     # The smallest there are: one line each way, 16 of k.
     found = check(place, a, b, host=host, workspace_bytes=1, conjugated=(False, True))
     assert {x.tiles for x in found} == {2 * 3 * 2}
-    found = check(place, a, b, host=host, workspace_bytes=60_000)
-    assert all(1 < x.tiles < 12 for x in found)
-    assert all(x.workspace_bytes <= 60_000 for x in found)
+    # One matrix at a time, and then lines are cut.
+    found = check(place, a, b, host=host, workspace_bytes=100_000)
+    assert {x.tiles for x in found} == {2}
+    assert all(x.workspace_bytes <= 100_000 for x in found)
 
 
 @pytest.mark.parametrize("host", [False, True])
