@@ -14,6 +14,7 @@ from np_ozaki._kernels.render import (
     OVERLAPPING_STAGES,
     STAGES,
     Digits,
+    Entries,
     Sums,
     Variant,
     is_wide,
@@ -51,6 +52,13 @@ TILES = [
         for kind in ({"products": 7}, {"symmetric": True})
     ),
 ]
+# Two residues for a modulus: narrow integers and wide ones.
+OF_PAIRS = (
+    Variant(16, "norm", True, family="complex", parts=2),
+    Variant(22, "norm", True, family="complex", parts=2),
+    Variant(15, "legacy", False, family="complex", parts=2),
+    Variant(9, "norm", False, 64, family="complex", parts=2),
+)
 OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 """Stages that the engine asks for with a variant."""
 
@@ -121,7 +129,10 @@ def double_instructions(ptx):
 
 def check(stage, variant, architecture, double=frozenset()):
     known = OF_MODULI + IN_CLUSTERS + OF_SLICES
-    text = source(stage, variant if stage in known else None)
+    if stage not in known and not isinstance(variant, Entries):
+        # Real lines have no plane of a certificate by itself.
+        variant = Entries(2) if stage == "cut_planes" else None
+    text = source(stage, variant)
     ptx, log = compiled(text, architecture)
     assert f".target {architecture}" in ptx
     kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
@@ -147,6 +158,8 @@ WAITING = [
         for stage in OVERLAPPING_STAGES
     ),
     ("lines_in_clusters", Variant(20, "norm", True)),
+    pytest.param("lines_in_clusters", OF_PAIRS[0], marks=pytest.mark.slow),
+    ("reconstruct_tiles", OF_PAIRS[0]),
     ("reconstruct_tiles", Variant(15, "norm", False, products=7)),
     ("reconstruct_tiles", Variant(15, "norm", False, with_check=True, with_low=True)),
     ("reconstruct_tiles", Variant(15, "norm", False, symmetric=True)),
@@ -224,6 +237,37 @@ def test_every_kind_of_variant_in_clusters(stage, variant):
 @pytest.mark.parametrize("stage", OF_MODULI)
 def test_every_kind_of_variant(stage, variant, architecture):
     check(stage, variant, architecture)
+
+
+@pytest.mark.parametrize(
+    ("stage", "variant", "architecture"),
+    [
+        slow_unless(
+            (stage, i, architecture)
+            in {
+                ("lines_in_clusters", 0, "sm_90a"),
+                ("residues", 1, "sm_75"),
+                ("reconstruct", 0, "sm_75"),
+                ("reconstruct_tiles", 1, "sm_90a"),
+            },
+            stage,
+            variant,
+            architecture,
+        )
+        for stage in (*OF_MODULI, "lines_in_clusters")
+        for i, variant in enumerate(OF_PAIRS)
+        for architecture in ARCHITECTURES
+        if stage in OF_MODULI or architecture in WITH_CLUSTERS
+    ],
+)
+def test_two_residues_for_a_modulus(stage, variant, architecture):
+    check(stage, variant, architecture)
+    if "reconstruct" in stage:
+        check(stage, variant._replace(with_low=True), architecture)
+
+
+def test_facts_of_complex_lines():
+    check("scaling_exponents", Entries(2), "sm_75")
 
 
 @pytest.mark.parametrize(
