@@ -41,13 +41,19 @@ DEVICE void tell(Slots& slots, int turn, uint64 first, uint64 second) {
   wait_for_mail(&slots.mail[turn], blocks * (int)sizeof(slots.words[turn]) / 8);
 }
 
-// What the warps told that have a part of a line, one of them a lane; else 0.
-template <int blocks>
-DEVICE uint64 told(const Slots& slots, int turn, int word, int line, int line_bits) {
+// What the warps told that have a part of a line, one of them a lane; else 0.  Warps of
+// eight blocks that have a line to themselves are twice as many as lanes.
+template <int blocks, class Join>
+DEVICE uint64 told(const Slots& slots, int turn, int word, int line, int line_bits,
+                   Join join) {
   int lane = threadIdx.x % WARP, parts_bits = 3 - line_bits;
   int rank = lane >> parts_bits, part = lane & ((1 << parts_bits) - 1);
   if (rank >= blocks) return 0;
-  return slots.words[turn][rank * WARPS + line + (part << line_bits)][word];
+  int slot = rank * WARPS + line + (part << line_bits);
+  uint64 found = slots.words[turn][slot][word];
+  if (blocks == 8 && PARTS == 2 && line_bits == 0)
+    found = join(found, slots.words[turn][slot + WARP][word]);
+  return found;
 }
 
 // What `upper_magnitude` is to doubles: all of an FP32 number's magnitude.
@@ -100,15 +106,17 @@ DEVICE FactsOfLine facts_in_cluster(Entry entry, int share, int of_block, int li
   if (sizeof(Word) == 8) lowest = smallest_of_warp(lowest);
   if (blocks > 1) cluster_wait();
   tell<blocks>(slots, 0, largest, special);
-  largest = largest_of_warp(told<blocks>(slots, 0, 0, of_block, line_bits));
-  special = union_of_warp((uint32)told<blocks>(slots, 0, 1, of_block, line_bits));
+  auto largest_told = told<blocks>(slots, 0, 0, of_block, line_bits, TakeLarger());
+  largest = largest_of_warp(largest_told);
+  auto special_told = told<blocks>(slots, 0, 1, of_block, line_bits, TakeUnion());
+  special = union_of_warp((uint32)special_told);
 
   Sums sums = sums_of_warp(entry, share, lane, largest, (int)special, lowest, rule.w);
   uint64 squares = sum_of_warp(sums.squares);
-  uint64 norms = sum_of_warp(sums.norms);  // of a line, up to 2^31
+  uint64 norms = sum_of_warp(sums.norms);  // of a line, up to 2^32
   tell<blocks>(slots, 1, squares, norms);
-  squares = sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits));
-  norms = sum_of_warp((uint32)told<blocks>(slots, 1, 1, of_block, line_bits));
+  squares = sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits, TakeSum()));
+  norms = sum_of_warp(told<blocks>(slots, 1, 1, of_block, line_bits, TakeSum()));
   int exponent = line_exponent(largest, squares, rule.rule, rule.w, rule.limit_bits,
                                rule.limit_top) + rule.shift;
   return {largest, squares, norms, (int)special, exponent};

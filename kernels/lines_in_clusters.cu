@@ -24,7 +24,7 @@ struct Work {
   Lines sides[2];
   int64 first_blocks;  // of the first operand; the second one has the others
   int64 chunk;         // entries of a line in one block: a multiple of 512 >> line_bits
-  int64 line_bits;     // 1 to 3
+  int64 line_bits;     // 1 to 3, or 0 to 2 of complex entries
 };
 
 // Where a warp's entries of a line are in memory, and which these are.
