@@ -157,9 +157,9 @@ def check_both(place, stages, operands, variant, shift=0):
         check(place, stages, operand, (facts, planes, cuts), *given, left=i == 0)
 
 
-def test_clusters_hold_every_line_up_to_16384():
+def test_clusters_hold_every_line_up_to_32768():
     shapes = [
-        hopper.cluster_shape(k, with_planes=True, parts=2) for k in range(1, 16385)
+        hopper.cluster_shape(k, with_planes=True, parts=2) for k in range(1, 32769)
     ]
     for k, shape in enumerate(shapes, 1):
         words = 2 * shape.chunk << shape.line_bits
@@ -171,7 +171,8 @@ def test_clusters_hold_every_line_up_to_16384():
         assert shape.shared_bytes >= 8 * words
         # No smaller cluster would do.
         assert shape.blocks == 1 or (shape.blocks // 2 * 4096 >> shape.line_bits) < k
-    assert [shapes[k - 1].line_bits for k in (1, 8192, 8193, 16384)] == [2, 2, 1, 1]
+    bits = [shapes[k - 1].line_bits for k in (1, 8192, 8193, 16384, 16385)]
+    assert bits == [2, 2, 1, 1, 0]
     assert hopper.cluster_shape(32769, with_planes=True, parts=2) is None
 
 
@@ -201,6 +202,21 @@ def test_lines_that_blocks_share(place, stages, k):
     right.imag[0, 1, -1] = 1.0
     operands = lines_of(place, left), lines_of(place, right, "F", conjugated=True)
     check_both(place, stages, operands, ORDINARY)
+
+
+@pytest.mark.parametrize("end", ["x", "y"])
+def test_facts_of_the_longest_lines(place, stages, end):
+    # What decides is told by the last warp of the last block; norms reach 2^32.
+    x = np.full((1, 2, 32768), 2.0 - 2.0**-52) * (1 + 1j)
+    x[0, 1, :-1] *= 1e-200
+    x[0, 1, -1] = 3.0 if end == "x" else 3j
+    operand = lines_of(place, x)
+    scheme = scheme_of(ORDINARY)
+    facts, _ = hopper.facts_only(stages, operand, None, scheme, ORDINARY)
+    want = stages.line_facts(operand, scheme, left=True)
+    found = place.host(facts.words)
+    assert np.array_equal(found[1:], place.host(want.words)[1:])
+    assert found[2].tolist() == [[2**32, 3 * 2**14 + 2 * 32767]]
 
 
 @pytest.mark.parametrize("begin", [1, 2, 3])
