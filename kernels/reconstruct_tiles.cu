@@ -10,6 +10,10 @@
 #include "limbs.cuh"
 #include "results.cuh"
 
+#if PARTS == 2 && (SYMMETRIC || PRODUCTS != 1)
+#error "complex results have neither mirrored tiles nor products of half the size"
+#endif
+
 const int TILE_ROWS = 128;
 const int TILE_COLUMNS = 256;
 const int GROUP_ROWS = 64;

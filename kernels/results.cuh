@@ -5,6 +5,9 @@
 #if defined(SINGLE_RESULT) && WITH_LOW
 #error "what the rounding leaves is told of doubles only"
 #endif
+#if PARTS == 2 && WITH_CHECK
+#error "complex operands are embedded in real ones to be checked"
+#endif
 
 // A part of an entry of C by its bits: of a double or of an FP32 number.
 #ifdef SINGLE_RESULT

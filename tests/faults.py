@@ -70,6 +70,14 @@ CUDA_SINGLE_TESTS = (
     "tests/kernels/test_single.py",
     "tests/engines/test_cuda_single.py",
 )
+COMPLEX_PAIRS_TESTS = (
+    "tests/engines/test_cuda_complex.py",
+    "tests/engines/test_cuda_complex_lines.py",
+    "tests/engines/test_cuda_replay.py",
+    "tests/engines/test_cuda_tiles.py",
+    "tests/kernels/test_render.py",
+    "tests/kernels/test_arithmetic.py",
+)
 PREPARED_TESTS = ("tests/engines/test_prepared.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
@@ -244,7 +252,7 @@ FAULTS = {
     ),
     "rounding: twice": (
         "engines/rounding.py",
-        "    return total, _add_to_odd(error, low)",
+        "    return total, add_to_odd(error, low)",
         "    return total, error + low",
     ),
     "rounding: subnormal results twice": (
@@ -355,8 +363,8 @@ FAULTS = {
     ),
     "routes: more complex moduli than there are": (
         "routes/decision.py",
-        "if type(given) is int and given > most:",
-        "if False:",
+        "and type(given) is int and given > most:",
+        "and False:",
     ),
     "routes: float32 by default": (
         "gemm.py",
@@ -600,13 +608,13 @@ FAULTS = {
     ),
     "cuda residues: padding along k": (
         "_kernels/lines.cuh",
-        "h + i < end ? group[i] : 0;",
-        "h + i < end ? group[i] : 0x3ff0000000000000ull;",
+        "h + i / PARTS < end ? group[spread(i)] : 0;",
+        "h + i / PARTS < end ? group[spread(i)] : 0x3ff0000000000000ull;",
     ),
     "cuda residues: padding lines": (
         "_kernels/lines.cuh",
-        "inside && h < x.k ? x.at(batch, line_read, h) : 0;",
-        "h < x.k ? x.at(batch, line_read % x.lines, h) : 0;",
+        "inside && h < x.words() ? x.at(batch, line_read, h) : 0;",
+        "h < x.words() ? x.at(batch, line_read % x.lines, h) : 0;",
     ),
     "cuda residues: plane of the certificate one bit short": (
         "_kernels/residues.cuh",
@@ -625,8 +633,8 @@ FAULTS = {
     ),
     "cuda hopper: recordings serve other certificates": (
         "engines/cuda.py",
-        "            certify,\n            limit,\n            *(",
-        "            certify is None,\n            *(",
+        "            certify,\n            limit,\n",
+        "            certify is None,\n            limit,\n",
     ),
     "cuda hopper: addresses of the first product stay": (
         "engines/cuda_replay.py",
@@ -705,8 +713,8 @@ FAULTS = {
     ),
     "cuda hopper: no check of what residue tiles leave": (
         "engines/cuda.py",
-        "        return lower, remainders\n",
-        "        return lower, None\n",
+        "        return planes, remainders\n",
+        "        return planes, None\n",
     ),
     "cuda hopper: residues one too large at a half": (
         "_kernels/arithmetic.cuh",
@@ -720,13 +728,12 @@ FAULTS = {
     ),
     "cuda clusters: sums of one block's part of a line": (
         "_kernels/facts_in_clusters.cuh",
-        "  squares = sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits));\n",
-        "",
+        "sum_of_warp(told<blocks>(slots, 1, 0, of_block, line_bits, TakeSum()))",
+        "squares",
     ),
     "cuda clusters: a line's special values in one block only": (
         "_kernels/facts_in_clusters.cuh",
-        "  special = union_of_warp((uint32)told<blocks>"
-        "(slots, 0, 1, of_block, line_bits));\n",
+        "  special = union_of_warp((uint32)special_told);\n",
         "",
     ),
     "cuda clusters: words of other blocks are not waited for": (
@@ -882,8 +889,8 @@ FAULTS = {
     ),
     "cuda residue tiles: rows of padding written": (
         "_kernels/reconstruct_tiles.cu",
-        "inside[entry] = at.row < quarter.rows && ",
-        "inside[entry] = ",
+        "found[entry] = row < quarter.rows && ",
+        "found[entry] = ",
     ),
     "cuda residue tiles: columns of a half overlap": (
         "_kernels/reconstruct_tiles.cu",
@@ -897,8 +904,8 @@ FAULTS = {
     ),
     "cuda special values: of the wrong row": (
         "_kernels/results.cuh",
-        "special_value(a, b, batch_a, row, batch_b, column, bits, flags)",
-        "special_value(a, b, batch_a, 0, batch_b, column, bits, flags)",
+        "special_value(a, b, batch_a, row, batch_b, column, part, bits, flags)",
+        "special_value(a, b, batch_a, 0, batch_b, column, part, bits, flags)",
     ),
     "cuda special values: flags of the first matrix": (
         "_kernels/reconstruct.cu",
@@ -922,8 +929,8 @@ FAULTS = {
     ),
     "cuda certificate: sums of one k block": (
         "engines/cuda.py",
-        "self.widen(total[num_moduli:], wide)",
-        "self.widen(total[num_moduli:], None)",
+        "self.widen(cuts, wide)",
+        "self.widen(cuts, None)",
     ),
     "cuda certificate: sides swapped": (
         "_kernels/certificate.cu",
@@ -1037,8 +1044,8 @@ FAULTS = {
     ),
     "cuda reconstruct: moduli of a pair swapped": (
         "_kernels/reconstruct.cuh",
-        "pair * modulus(l + 1) + digit(products[l + 1], l + 1) * modulus(l)",
-        "pair * modulus(l) + digit(products[l + 1], l + 1) * modulus(l + 1)",
+        "pair * modulus(l + 1) + digit(products, l + 1, part) * modulus(l)",
+        "pair * modulus(l) + digit(products, l + 1, part) * modulus(l + 1)",
     ),
     "cuda second look: digits of one weight overwrite": (
         "engines/cuda_certificate.py",
@@ -1227,8 +1234,8 @@ FAULTS = {
     ),
     "prepared: on a device, planes of another number of moduli": (
         "engines/cuda_sides.py",
-        "            self.variant,\n            gained(",
-        "            gained(",
+        "            self.variant,\n            self._conjugated,\n",
+        "            self._conjugated,\n",
     ),
     "prepared: on a device, exponents without lent bits": (
         "engines/cuda_sides.py",
@@ -1407,9 +1414,9 @@ FAULTS = {
         "",
     ),
     "complex: imaginary parts of A with one sign": (
-        "complex_products.py",
-        "np.negative(a.imag, out=result[:, :m, k:])",
-        "result[:, :m, k:] = a.imag",
+        "engines/complex_operand.py",
+        "    np.negative(x.imag, out=minus)\n",
+        "    minus[...] = x.imag\n",
     ),
     "complex: rows of a pair with maxima of their own": (
         "engines/cpu_stages.py",
@@ -1463,8 +1470,8 @@ FAULTS = {
     ),
     "complex: whole operands kept of chunks": (
         "complex_products.py",
-        "    if len(parts) > 1:\n",
-        "    if len(parts) > 1000:\n",
+        "(len(parts) > 1 and x is None)",
+        "(len(parts) > 1000 and x is None)",
     ),
     "complex: flops of real products": (
         "stats.py",
@@ -1472,7 +1479,7 @@ FAULTS = {
         "each = 2",
     ),
     "complex: a bound of one part for both": (
-        "complex_products.py",
+        "engines/complex_operand.py",
         "    out.imag[...] = parts[:, m:]\n",
         "    out.imag[...] = parts[:, :m]\n",
     ),
@@ -1491,15 +1498,115 @@ FAULTS = {
         "pairs = maxima[turned]",
         "pairs = maxima[0]",
     ),
-    "cuda complex: tiles on Hopper": (
-        "engines/cuda.py",
-        'self.device.tile_clusters() and scheme.family == "real"',
-        "self.device.tile_clusters()",
+    "cuda complex: tiles on Hopper by the real table": (
+        "engines/cuda_tiles.py",
+        "    return 0 if moduli[0] == MODULI[0] else len(MODULI)\n",
+        "    return 0\n",
     ),
     "cuda complex: exponents for the real M": (
         "engines/cuda_stages.py",
         "limit_words(scheme.num_moduli, scheme.family)",
         "limit_words(scheme.num_moduli)",
+    ),
+    "complex pairs: conjugates with the planes of operands": (
+        "_kernels/lines_in_clusters.cu",
+        "{side.x.conjugated ? stride : 0, side.x.conjugated ? 0 : stride}",
+        "{0, stride}",
+    ),
+    "complex pairs: conjugates outside clusters": (
+        "_kernels/lines.cuh",
+        "(uint64)(word & conjugated) << 63",
+        "(uint64)0",
+    ),
+    "complex pairs: conjugates of C^T": (
+        "engines/cuda_sides.py",
+        "            conjugated=self.conjugated[::-1],\n",
+        "            conjugated=self.conjugated,\n",
+    ),
+    "complex pairs: recordings serve conjugates": (
+        "engines/cuda.py",
+        "            conjugated,\n            *(",
+        "            *(",
+    ),
+    "complex pairs: what is kept of an operand serves its conjugate": (
+        "engines/cuda_sides.py",
+        "            self._conjugated,\n            gained(",
+        "            gained(",
+    ),
+    "complex pairs: a certificate for k products": (
+        "engines/cuda_certificate.py",
+        "k = left.words[2]",
+        "k = left.x.shape[2]",
+    ),
+    "complex pairs: a certificate of real parts only": (
+        "engines/cuda.py",
+        "for i in range(parts)]",
+        "for i in range(1)]",
+    ),
+    "complex pairs: parts of the certificate's rows in one order": (
+        "_kernels/cut_planes.cuh",
+        "    target[step] = part[1];\n    target[step + half] = part[0];\n",
+        "    target[step] = part[0];\n    target[step + half] = part[1];\n",
+    ),
+    "complex pairs: parts of the certificate's rows in one order in clusters": (
+        "_kernels/lines_in_clusters.cu",
+        "again + !part * half",
+        "again + part * half",
+    ),
+    "complex pairs: blocks of k as long as real ones": (
+        "tiling.py",
+        "deep = min(k, exact_k or INT8_K_BLOCK // parts)",
+        "deep = min(k, exact_k or INT8_K_BLOCK)",
+    ),
+    "complex pairs: warps told by halves of a line": (
+        "_kernels/facts_in_clusters.cuh",
+        "    found = join(found, slots.words[turn][slot + WARP][word]);\n",
+        "    found = join(found, 0);\n",
+    ),
+    "complex pairs: norms of a line below 2^32": (
+        "_kernels/facts_in_clusters.cuh",
+        "norms = sum_of_warp(told<blocks>",
+        "norms = sum_of_warp((uint32)told<blocks>",
+    ),
+    "complex pairs: every other entry of lines copied along k": (
+        "_kernels/shared_lines.cuh",
+        "other ? source + half : x.data",
+        "other ? source : x.data",
+    ),
+    "complex pairs: the weights of real parts": (
+        "_kernels/limbs.cuh",
+        "if (PARTS > 1) other.row += part",
+        "if (PARTS > 2) other.row += part",
+    ),
+    "complex pairs: the digits of real parts": (
+        "_kernels/reconstruct.cuh",
+        "int at = part * RESIDUES + i;",
+        "int at = i;",
+    ),
+    "complex pairs: an odd P has a half": (
+        "_kernels/limbs.cuh",
+        "bool beyond = FIRST_IS_256 && !negative;",
+        "bool beyond = !negative;",
+    ),
+    "complex pairs: sums of x only among floats": (
+        "_kernels/render.py",
+        "below += 255 * 8 * max(map(abs, powers(root_of_minus_one(p)))) + p",
+        "below += p",
+    ),
+    "complex pairs: wide integers keep their offset": (
+        "_kernels/residues.cuh",
+        "dot4(low, wide_rotated_low[row], wide_rotated_start[row])",
+        "dot4(low, wide_rotated_low[row], 0)",
+    ),
+    "complex pairs: imaginary infinities of one sign": (
+        "_kernels/results.cuh",
+        "if (PARTS == 2 && !part) x ^=",
+        "if (PARTS == 3 && !part) x ^=",
+    ),
+    "complex pairs: infinities of the real part in both": (
+        "_kernels/results.cuh",
+        "a.at(batch_a, row, h ^ part)",
+        "a.at(batch_a, row, h)",
     ),
     "dask: registered twice": (
         "dask/chunks.py",
@@ -1685,6 +1792,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return (*QUICK, "tests/dask")
     if name.startswith("complex: "):
         return COMPLEX_TESTS
+    if name.startswith("complex pairs: "):
+        return QUICK + COMPLEX_PAIRS_TESTS
     if name.startswith(("routes: ", "einsum: ", "blas: ")):
         return ROUTES_TESTS
     if name.startswith("slices"):

@@ -60,7 +60,8 @@ def first_look(
     stages : Stages
         Where kernels are queued.
     lower : (batch, m, n) device array of int32 or int64
-        Product of the 7-bit planes; padding in m and n is not looked at.
+        Product of the 7-bit planes, for one part of C; padding in m and n is not
+        looked at.
     left, right : Operands
         Lines of A and of B.
     facts : tuple of Facts

@@ -145,8 +145,8 @@ def cluster_shape(
     Returns
     -------
     Shape or None
-        As many lines at a time as possible; None where not even two of one part fit,
-        or none is needed.
+        As many lines at a time as possible; None where not even two, or one of complex
+        entries, would fit, or none is needed.
     """
     halved = with_planes and parts == 1 and k in _HALVED
     sizes = [_TILE >> 1] if halved else _tile_sizes(word)

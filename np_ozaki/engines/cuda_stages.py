@@ -286,8 +286,8 @@ class Stages:
         Returns
         -------
         (1, batch, rows, 2 k) device array of int8
-            Lines and k padded; A's lines are there twice, as `CutPlane` of lines.cuh
-            tells.
+            Lines and k padded; A's lines are there twice, as `CutPlane` of
+            cut_planes.cuh tells.
         """
         plane = self.new_cuts(operand, left=left)
         args = (

@@ -133,7 +133,7 @@ def residue_tiles_bytes(
     batch: int,
     m: int,
     n: int,
-    num_moduli: int,
+    residues: int,
     products: int = 1,
     *,
     symmetric: bool = False,
@@ -144,8 +144,8 @@ def residue_tiles_bytes(
     ----------
     batch, m, n : int
         Shape of C.
-    num_moduli : int
-        N, 2 to 49.
+    residues : int
+        Of an entry: N, or 2 N of a complex one.
     products : int, optional
         1 or 7.
     symmetric : bool, optional
@@ -157,7 +157,7 @@ def residue_tiles_bytes(
         Bytes.
     """
     tiles = tile_shape(m, n, products, symmetric=symmetric).tiles
-    return batch * tiles * num_moduli * products * _PLANE_BYTES
+    return batch * tiles * residues * products * _PLANE_BYTES
 
 
 def first_modulus(num_moduli: int, family: Family) -> int:
