@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from np_ozaki._kernels.render import is_wide, limit_words
 
 from np_ozaki import complex_products, context, tiling
-from np_ozaki.engines import complex_operand
+from np_ozaki.engines import complex_operand, cuda_certificate
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.complex_operand import ComplexOperand
 from np_ozaki.engines.cpu import CpuEngine
@@ -458,12 +458,17 @@ def test_sums_of_a_longest_block_do_not_wrap(place, short_blocks, monkeypatch):
         # 21 bits hold blocks of 64 as 32 bits hold blocks of 2^17.
         k = 640
         short_blocks(64)
+        monkeypatch.setattr(cuda_certificate, "INT8_K_BLOCK", 64)
         for engine in place.engines():
             monkeypatch.setattr(engine.device, "accumulator_bits", 21)
     v = 1.0 - 2.0**-53
     a, b = np.full((1, 1, k), join(v, v)), np.full((1, k, 1), join(v, -v))
     check(place, a, b)
     check(place, a, -b, layout=("F", "F", "C"), conjugated=(False, True))
+    # A certificate whose sums wrap shows anything, also of lines that are rounded.
+    a[0, 0, 0] = 1e-30
+    (found, *_) = check(place, a, b, target=-60)
+    assert found.missing_bits[0] > 0
 
 
 @pytest.mark.parametrize("host", [False, True])
