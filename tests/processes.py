@@ -1,6 +1,7 @@
 """Fresh interpreters for what must not happen in the tests' own."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,3 +24,8 @@ def run_python(code: str, *options: str, timeout: float = 60) -> str:
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
+
+
+def heed_interrupts() -> None:
+    """Undo, in a child, that shells let what they start behind them ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from processes import heed_interrupts
 
 from np_ozaki import cli, hooks
 from np_ozaki.cli import bench, contest, places
@@ -580,6 +581,7 @@ def test_control_c_in_a_process(terminal):
         env=terminal.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        preexec_fn=heed_interrupts,
         text=True,
     ) as process:
         for line in process.stdout:

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from processes import heed_interrupts
 
 PRODUCT = "import numpy as np\na = np.ones((64, 64))\nb = a @ a\n"
 SHOW = """\
@@ -234,6 +235,7 @@ def test_ctrl_c(terminal):
         env=terminal.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=heed_interrupts,
         text=True,
     )
     watchdog = threading.Timer(40, process.kill)

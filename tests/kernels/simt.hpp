@@ -1,6 +1,5 @@
 // What kernels find on a CPU instead of a GPU; how their threads run is in simt.cpp.
 #pragma once
-#include <cmath>
 #include <cstddef>
 #include <utility>
 

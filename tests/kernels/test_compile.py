@@ -14,6 +14,7 @@ from np_ozaki._kernels.render import (
     OVERLAPPING_STAGES,
     STAGES,
     Digits,
+    Entries,
     Sums,
     Variant,
     is_wide,
@@ -25,6 +26,9 @@ import np_ozaki
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings is missing")
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+DISTINCT = ("sm_75", "sm_80", "sm_90a", "sm_120a")
+"""For which the texts say different things, and the newest."""
+
 ORDINARY = Variant(15, "norm", True)
 OTHERS = (
     Variant(14, "norm", False),
@@ -51,6 +55,13 @@ TILES = [
         for kind in ({"products": 7}, {"symmetric": True})
     ),
 ]
+# Two residues for a modulus: narrow integers and wide ones.
+OF_PAIRS = (
+    Variant(16, "norm", True, family="complex", parts=2),
+    Variant(22, "norm", True, family="complex", parts=2),
+    Variant(15, "legacy", False, family="complex", parts=2),
+    Variant(9, "norm", False, 64, family="complex", parts=2),
+)
 OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 """Stages that the engine asks for with a variant."""
 
@@ -74,6 +85,30 @@ SLICED = [
 ]
 ADDED = [Sums(8, DIAGONALS, wide, "float64") for wide in (False, True)]  # by FP64 units
 
+SINGLE = Variant(7, "norm", True, single=True, single_result=True)
+OF_ENTRIES = (
+    "scaling_exponents",
+    "accurate",
+    "checksum",
+    "second_look",
+    "rebalance",
+    "samples",
+    "slice_exponents",
+)
+OF_SINGLE = [
+    *((stage, SINGLE) for stage in OF_MODULI + IN_CLUSTERS),
+    *((stage, SINGLE._replace(num_moduli=8)) for stage in IN_CLUSTERS),
+    ("lines_in_clusters", SINGLE._replace(num_moduli=20)),
+    ("reconstruct_tiles", SINGLE._replace(products=7)),
+    ("reconstruct_tiles", SINGLE._replace(symmetric=True, with_check=True)),
+    *((stage, Entries(single=True)) for stage in OF_ENTRIES),
+    ("slices", Digits(4, 8, single=True)),
+    (
+        "recombine",
+        Sums(8, DIAGONALS, False, "exact", single=True, single_result=True),
+    ),
+]
+
 FOLDER = Path(np_ozaki._kernels.__file__).parent
 
 
@@ -94,13 +129,14 @@ def text_of(status, read_size, read, program):
     return buffer.decode().rstrip("\0")
 
 
-def compiled(text, architecture):
-    """Return PTX and the compiler's log; the machine code is made, too."""
+def compiled(text, architecture, *, to_ptx=False):
+    """Return PTX and the compiler's log; unless told, machine code is made, too."""
     ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
     status, program = nvrtc.nvrtcCreateProgram(text.encode(), b"text.cu", 0, None, None)
     assert status == ok
     # CuPy adds the last one by itself.
-    flags = [*options(), f"--gpu-architecture={architecture}", "-ftz=true"]
+    target = architecture.replace("sm_", "compute_") if to_ptx else architecture
+    flags = [*options(), f"--gpu-architecture={target}", "-ftz=true"]
     encoded = [flag.encode() for flag in flags]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
     log = text_of(ok, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
@@ -108,7 +144,7 @@ def compiled(text, architecture):
     ptx = text_of(ok, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     status, size = nvrtc.nvrtcGetCUBINSize(program)
     assert status == ok
-    assert size > 0
+    assert (size == 0) == to_ptx
     nvrtc.nvrtcDestroyProgram(program)
     return ptx, log
 
@@ -117,18 +153,6 @@ def double_instructions(ptx):
     """Return the instructions of a PTX text that touch FP64 numbers."""
     code = re.sub(r"//.*", "", ptx)
     return sorted(set(re.findall(r"^\s*(?:@\S+\s+)?([a-z][\w.]*\.f64\S*)", code, re.M)))
-
-
-def check(stage, variant, architecture, double=frozenset()):
-    known = OF_MODULI + IN_CLUSTERS + OF_SLICES
-    text = source(stage, variant if stage in known else None)
-    ptx, log = compiled(text, architecture)
-    assert f".target {architecture}" in ptx
-    kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
-    assert sorted(re.findall(r"\.entry (\w+)\(", ptx)) == sorted(kernels)
-    assert {*double_instructions(ptx)} - {"mov.f64"} == double
-    # A constant of a header that one stage does not use is no fault.
-    assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
 
 
 def of_tables(ptx):
@@ -141,21 +165,8 @@ def of_tables(ptx):
     return found
 
 
-WAITING = [
-    *(
-        (stage, None if stage in HOPPER_STAGES else ORDINARY)
-        for stage in OVERLAPPING_STAGES
-    ),
-    ("lines_in_clusters", Variant(20, "norm", True)),
-    ("reconstruct_tiles", Variant(15, "norm", False, products=7)),
-    ("reconstruct_tiles", Variant(15, "norm", False, with_check=True, with_low=True)),
-    ("reconstruct_tiles", Variant(15, "norm", False, symmetric=True)),
-]
-
-
-@pytest.mark.parametrize(("stage", "variant"), WAITING)
-def test_kernels_that_overlap_wait_before_they_touch_what_others_do(stage, variant):
-    ptx, _ = compiled(source(stage, variant), "sm_90a")
+def check_waits(ptx):
+    """Kernels that overlap wait before they touch what others do."""
     bodies = re.split(r"\.entry \w+\(", ptx)[1:]
     assert bodies
     for body in bodies:
@@ -163,16 +174,37 @@ def test_kernels_that_overlap_wait_before_they_touch_what_others_do(stage, varia
         assert waits
         # No jump over it; and read are tables of numbers only, which nobody writes.
         assert not re.search(r"\b(st|red|atom)\.global|cp\.async|\bret;", before)
+        jumps = re.findall(r"\bbra(?:\.uni)?\s+([$\w]+);", before)
+        assert set(jumps) <= set(re.findall(r"^([$\w]+):", before, re.MULTILINE))
         read = re.findall(r"\bld\.global[.\w]*\s+[^\[]*\[(%rd\d+)", before)
         assert set(read) <= of_tables(before)
         assert re.search(r"\b(st|red)\.global", after)
+
+
+def check(stage, variant, architecture, double=frozenset(), *, to_ptx=False):
+    known = OF_MODULI + IN_CLUSTERS + OF_SLICES
+    if stage not in known and not isinstance(variant, Entries):
+        # Real lines have no plane of a certificate by itself.
+        variant = Entries(2) if stage == "cut_planes" else None
+    text = source(stage, variant)
+    ptx, log = compiled(text, architecture, to_ptx=to_ptx)
+    assert f".target {architecture}" in ptx
+    kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
+    assert sorted(re.findall(r"\.entry (\w+)\(", ptx)) == sorted(kernels)
+    assert {*double_instructions(ptx)} - {"mov.f64"} == double
+    # A constant of a header that one stage does not use is no fault.
+    assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
+    if stage in OVERLAPPING_STAGES and architecture in WITH_CLUSTERS:
+        check_waits(ptx)
 
 
 def slow_unless(quick, *values):
     return pytest.param(*values, marks=() if quick else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture", [slow_unless(x in DISTINCT, x) for x in ARCHITECTURES]
+)
 @pytest.mark.parametrize(
     "stage",
     [x for x in STAGES if x not in IN_CLUSTERS + HOPPER_STAGES + OF_SLICES],
@@ -206,24 +238,57 @@ def test_stages_in_clusters(stage, architecture):
     ],
 )
 def test_every_kind_of_variant_in_clusters(stage, variant):
-    check(stage, variant, "sm_90a")
+    # Machine code takes as long again, and is made of the ordinary variant.
+    check(stage, variant, "sm_90a", to_ptx=variant[0] < 49)
 
 
 @pytest.mark.parametrize(
     ("variant", "architecture"),
     [
         slow_unless(
-            architecture == "sm_90a" or (architecture == "sm_75" and variant[0] < 20),
+            architecture == "sm_90a" or (architecture == "sm_75" and i < 2),
             variant,
             architecture,
         )
-        for variant in OTHERS
+        for i, variant in enumerate(OTHERS)
         for architecture in ARCHITECTURES
     ],
 )
 @pytest.mark.parametrize("stage", OF_MODULI)
 def test_every_kind_of_variant(stage, variant, architecture):
+    # The longest tables take the most memory, which machine code must find.
+    check(stage, variant, architecture, to_ptx=variant[0] < 49)
+
+
+@pytest.mark.parametrize(
+    ("stage", "variant", "architecture"),
+    [
+        slow_unless(
+            (stage, i, architecture)
+            in {
+                ("lines_in_clusters", 0, "sm_90a"),
+                ("residues", 1, "sm_75"),
+                ("reconstruct", 0, "sm_75"),
+                ("reconstruct_tiles", 1, "sm_90a"),
+            },
+            stage,
+            variant,
+            architecture,
+        )
+        for stage in (*OF_MODULI, "lines_in_clusters")
+        for i, variant in enumerate(OF_PAIRS)
+        for architecture in ARCHITECTURES
+        if stage in OF_MODULI or architecture in WITH_CLUSTERS
+    ],
+)
+def test_two_residues_for_a_modulus(stage, variant, architecture):
     check(stage, variant, architecture)
+    if "reconstruct" in stage:
+        check(stage, variant._replace(with_low=True), architecture)
+
+
+def test_facts_of_complex_lines():
+    check("scaling_exponents", Entries(2), "sm_75")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +307,24 @@ def test_stages_of_slices(stage, variant, architecture):
     check(stage, variant, architecture)
 
 
+@pytest.mark.parametrize(
+    ("stage", "variant", "architecture"),
+    [
+        slow_unless(
+            architecture == "sm_90a" and stage in {"lines_in_clusters", "residues"},
+            stage,
+            variant,
+            architecture,
+        )
+        for stage, variant in OF_SINGLE
+        for architecture in ("sm_75", "sm_90a", "sm_120a")
+        if stage not in IN_CLUSTERS or architecture in WITH_CLUSTERS
+    ],
+)
+def test_stages_of_single_precision(stage, variant, architecture):
+    check(stage, variant, architecture)
+
+
 @pytest.mark.parametrize("architecture", ["sm_90a"])
 @pytest.mark.parametrize("variant", ADDED)
 def test_sums_added_in_float64_take_one_instruction_each(variant, architecture):
@@ -250,12 +333,19 @@ def test_sums_added_in_float64_take_one_instruction_each(variant, architecture):
 
 @pytest.mark.parametrize("variant", RECONSTRUCTIONS)
 def test_every_way_to_reconstruct(variant):
-    check("reconstruct", variant, "sm_90a")
+    check("reconstruct", variant, "sm_90a", to_ptx=variant[0] < 49)
 
 
 @pytest.mark.parametrize("variant", TILES)
 def test_every_way_to_reconstruct_tiles(variant):
-    check("reconstruct_tiles", variant, "sm_90a")
+    check("reconstruct_tiles", variant, "sm_90a", to_ptx=variant[0] < 49)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [*OTHERS, *TILES])
+@pytest.mark.parametrize("stage", OF_MODULI)
+def test_machine_code_of_every_kind_of_variant(stage, variant):
+    check(stage, variant, "sm_90a")
 
 
 @pytest.mark.slow
@@ -282,8 +372,24 @@ def test_every_source_file_is_compiled():
 )
 def test_fp64_arithmetic_is_noticed(code, found):
     text = f'extern "C" __global__ void f(double* x) {{ x[3] = {code}; }}'
-    ptx, _ = compiled(text, "sm_90a")
+    ptx, _ = compiled(text, "sm_90a", to_ptx=True)
     assert any(found.split(".")[0] in x for x in double_instructions(ptx))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "*x = 1;",
+        "*x = 1; WAIT",
+        "if (*x) return; WAIT *x = 1;",
+    ],
+)
+def test_what_does_not_wait_is_noticed(code):
+    wait = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+    text = f'extern "C" __global__ void f(int* x) {{ {code} }}'
+    ptx, _ = compiled(text.replace("WAIT", wait), "sm_90a", to_ptx=True)
+    with pytest.raises(AssertionError):
+        check_waits(ptx)
 
 
 def test_faulty_text_is_refused_with_its_log():
