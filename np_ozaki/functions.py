@@ -127,8 +127,9 @@ def matmul(
     Follows `numpy.matmul` in shapes: 2-D, 1-D, and batches that broadcast.  Options
     that are not given come from the active scope, else from the environment, else
     from the defaults below.  `min_flops` plays no part: every product of operands
-    whose common dtype is float64 or complex128 goes to the engine.  Other dtypes and
-    subclasses of ndarray go to NumPy, and the info says so.  What follows holds for
+    whose common dtype is float64, complex128, float32 or complex64 goes to the engine,
+    unless the scope's `dtypes` leave it out.  Other dtypes and subclasses of ndarray go
+    to NumPy, and the info says so.  What follows holds for
     each part of a complex product, as a sum of 2k real ones.
 
     Parameters
@@ -183,7 +184,7 @@ def matmul(
     Returns
     -------
     result : (..., m, n) ndarray, NumPy scalar, OzArray or DoubleDouble
-        The product, of float64 or complex128, rounded once from exact integers.  A
+        The product, of the operands' common dtype, rounded once from exact integers.  A
         CuPy array if an operand is on a GPU.
     info : CallInfo
         Only with `return_info`.
@@ -402,8 +403,8 @@ def prepare(
         Moduli or exponents depend on both operands: ``precision="exact"`` and
         ``scaling="accurate"``; or an option is out of range.
     OperandTypeError
-        The entries are neither float64 nor complex128, or `x` shares memory that
-        others may write.
+        The entries are of none of the dtypes that engines multiply, or `x` shares
+        memory that others may write.
 
     Examples
     --------
@@ -462,7 +463,7 @@ def error_bound(
     Parameters
     ----------
     a : (..., m, k) or (k,) array_like
-        Left operand; float64 or complex128, or cast to it beside the other one.
+        Left operand, of a dtype that `matmul` multiplies beside the other one.
     b : (..., k, n) or (k,) array_like
         Right operand.
     c : (..., m, n) array_like or DoubleDouble, optional

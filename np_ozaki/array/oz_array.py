@@ -39,7 +39,7 @@ _ONLY_OURS = 2
 
 
 class OzArray(Operators):
-    """An array whose float64 and complex128 products run on an np_ozaki engine.
+    """An array whose products run on an np_ozaki engine.
 
     Parameters
     ----------
@@ -60,8 +60,9 @@ class OzArray(Operators):
     Notes
     -----
     ``@``, `numpy.matmul`, `numpy.dot`, `numpy.tensordot`, `numpy.einsum` and their kin
-    go to the engine where the common dtype of both operands is float64 or complex128,
-    under the options of the active scope or the defaults; `min_flops` plays no part.
+    go to the engine where the common dtype of both operands is float64, complex128,
+    float32 or complex64, under the options of the active scope (whose `dtypes` may name
+    fewer) or the defaults; `min_flops` plays no part.
 
     Where there is a GPU for the engine, the data go there with the first product and
     come back when something needs them on the host; results of products live there.

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki import hooks
 from np_ozaki.errors import OptionError, ShapeError, refusal
+from np_ozaki.numerics.formats import Format, format_of
 from np_ozaki.numerics.reference import exact_fractions, exact_product
 from np_ozaki.testing.arguments import integer, operand_pair
 from np_ozaki.testing.bits import shown
 
 __all__ = ["assert_error_bound"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 Index = tuple[int, ...]
-
-_UNIT_ROUNDOFF = Fraction(1, 2**53)
-_HALF_SUBNORMAL = Fraction(1, 2**1075)
-_OVERFLOW = 2**1024 - 2**970
-"""Numbers from this on are rounded to infinity."""
 
 
 def assert_error_bound(
@@ -45,12 +42,13 @@ def assert_error_bound(
     b : (..., k, n) array_like
         Right operand.
     c : (..., m, n) array_like of float64
-        The product as computed.
+        The product as computed; of two operands of float32 perhaps in float32.
     bound : array_like of float64, optional
         Of the absolute error, in any shape that broadcasts to that of `c`; an infinite
         bound says nothing.  By default ``(k + 1) u |A||B| + k 2**-1075`` with
         u = 2**-53, which conventional FP64 products and ``precision="auto"`` keep to,
-        the former if nothing overflows on the way.
+        the former if nothing overflows on the way; for float32 u is 2**-24 and the
+        last term k 2**-150.
     entries : int, default 256
         How many entries to look at if there are more: half of them where `c` is
         farthest from a native product, the others anywhere, the same in every call.
@@ -95,8 +93,11 @@ ratio 3.4e+07
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, left.shape[-2], right.shape[-1])
     computed = np.asarray(c)
-    if computed.dtype != np.float64:
+    if computed.dtype not in {np.dtype(np.float64), left.dtype}:
         raise AssertionError(f"dtype {computed.dtype} of the product is not float64")
+    to = format_of(computed.dtype)
+    # The same numbers; nothing here may be rounded to less.
+    left, right = left.astype(np.float64), right.astype(np.float64)
     if computed.shape != shape:
         raise AssertionError(f"shape {computed.shape} of the product is not {shape}")
     limits = None if bound is None else _checked_bound(bound, shape)
@@ -111,6 +112,7 @@ ratio 3.4e+07
             right[matrix][:, j],
             float(computed[index]),
             None if limits is None else float(limits[index]),
+            to,
         )
         if failure is not None:
             failures.append(f"first at {index}: {failure}")
@@ -164,7 +166,7 @@ def _chosen(
 
 
 def _failure(
-    row: Array, column: Array, value: float, bound: float | None
+    row: Array, column: Array, value: float, bound: float | None, to: Format
 ) -> str | None:
     """Return what is wrong with an entry, or None."""
     rows, columns = row[np.newaxis], column[:, np.newaxis]
@@ -177,7 +179,7 @@ def _failure(
     if bound is None:
         ((size,),) = exact_fractions(np.abs(rows), np.abs(columns))
         k = row.size
-        limit = (k + 1) * _UNIT_ROUNDOFF * size + k * _HALF_SUBNORMAL
+        limit = (k + 1) * size / 2**to.bits + Fraction(k, 2 ** (1 - to.lowest))
     elif math.isinf(bound):
         return None
     else:
@@ -191,10 +193,11 @@ def _failure(
     else:
         # An error within the bound may have carried the entry past the range.
         reached = exact + limit if value > 0 else limit - exact
-        if math.isinf(value) and reached >= _OVERFLOW:
+        overflow = 2**to.top - 2 ** (to.top - to.bits - 1)
+        if math.isinf(value) and reached >= overflow:
             return None
         ratio, found = math.inf, "error inf"
-    nearest = exact_product(rows, columns)[0][0]
+    nearest = exact_product(rows, columns, to)[0][0]
     return (
         f"{shown(value)} is not {shown(nearest)}, {found}, "
         f"bound {_as_float(limit):.2g}, ratio {ratio:.2g}"

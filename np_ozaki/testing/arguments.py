@@ -6,19 +6,28 @@ import importlib
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
 
-__all__ = ["integer", "one_of", "operand", "operand_pair", "require_hypothesis"]
+__all__ = [
+    "integer",
+    "one_of",
+    "operand",
+    "operand_pair",
+    "real_dtype",
+    "require_hypothesis",
+]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or float32."""
 
 
 def operand(name: str, x: ArrayLike) -> Array:
-    """Return an operand as a stack of float64 matrices.
+    """Return an operand as a stack of float64 or float32 matrices.
 
     Parameters
     ----------
@@ -29,8 +38,8 @@ def operand(name: str, x: ArrayLike) -> Array:
 
     Returns
     -------
-    (..., rows, columns) ndarray of float64
-        The array itself where it is one.
+    (..., rows, columns) ndarray
+        The array itself where it is of one of these; all else becomes float64.
 
     Raises
     ------
@@ -48,7 +57,8 @@ def operand(name: str, x: ArrayLike) -> Array:
     if array.ndim < 2:
         limit = "a matrix has two dimensions"
         raise ShapeError(refusal(f"{name}.shape", array.shape, limit, "reshape it"))
-    return array.astype(np.float64, copy=False)
+    kept = np.float32 if array.dtype == np.float32 else np.float64
+    return array.astype(kept, copy=False)
 
 
 def operand_pair(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
@@ -63,8 +73,8 @@ def operand_pair(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
 
     Returns
     -------
-    a, b : ndarray of float64
-        As given otherwise.
+    a, b : ndarray
+        Both of float32 where they were given so, else of float64.
 
     Raises
     ------
@@ -84,7 +94,36 @@ def operand_pair(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
         raise ShapeError(
             refusal("b.shape", right.shape, limit, "pass (..., m, k) and (..., k, n)")
         )
-    return left, right
+    common = np.result_type(left, right)
+    return left.astype(common, copy=False), right.astype(common, copy=False)
+
+
+def real_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the dtype of the entries that a strategy draws.
+
+    Parameters
+    ----------
+    dtype : dtype_like
+        float64 or float32.
+
+    Returns
+    -------
+    dtype
+        Of native byte order.
+
+    Raises
+    ------
+    OperandTypeError
+        It is another one.
+    """
+    try:
+        found = None if dtype is None else np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found not in {np.dtype(np.float64), np.dtype(np.float32)}:
+        limit = "entries are drawn in float64 or float32"
+        raise OperandTypeError(refusal("dtype", dtype, limit, "pass one of these"))
+    return found
 
 
 def integer(name: str, value: int, low: int, high: float = math.inf) -> int:

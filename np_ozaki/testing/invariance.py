@@ -1,8 +1,8 @@
 """Changes of the operands that must change no bit of a product, or only its exponent.
 
-All assertions call the product with float64 ndarrays of two or more dimensions, and
-without the warnings of overflow and invalid operations: scaled data may overflow in
-entries that are not compared.
+All assertions call the product with ndarrays of two or more dimensions, of float64 or
+both of float32, and without the warnings of overflow and invalid operations: scaled
+data may overflow in entries that are not compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki.errors import OperandTypeError, refusal
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.testing.arguments import integer, operand, operand_pair
 from np_ozaki.testing.bits import compare_bits
 
@@ -24,12 +25,9 @@ __all__ = [
     "assert_transposes",
 ]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 Product: TypeAlias = Callable[[Any, Any], ArrayLike]
 _Exponents = NDArray[np.int64]
-
-_LEAST_PRODUCT = -1074 + 106
-"""Exponent from which on all 106 bits of a product of two doubles are in range."""
 
 
 def assert_scale_invariant(
@@ -49,7 +47,7 @@ def assert_scale_invariant(
     Parameters
     ----------
     product : callable
-        Called as ``product(a, b)``; returns float64.
+        Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
         Left operand, real.
     b : (..., k, n) array_like
@@ -92,7 +90,9 @@ def assert_scale_invariant(
     """
     left, right = _arguments(product, a, b)
     integer("max_shift", max_shift, 1, 2000)
-    rng = _generator(seed)
+    rng, of = _generator(seed), format_of(left.dtype)
+    # From this exponent on all bits of a product of two entries are in range.
+    least = of.lowest + 2 * of.bits
     rows, columns = _Lines(left, -1), _Lines(right, -2)
     lows, highs = rows.lowest + columns.lowest, rows.highest + columns.highest
     highs = highs + left.shape[-1].bit_length()
@@ -104,8 +104,8 @@ def assert_scale_invariant(
         compare_bits(_call(product, x, y), expected, what=what, where=inside)
 
     def in_range(shift: _Exponents) -> NDArray[np.bool_]:
-        inside: NDArray[np.bool_] = (lows + shift >= _LEAST_PRODUCT) & (
-            highs + shift <= 1023
+        inside: NDArray[np.bool_] = (lows + shift >= least) & (
+            highs + shift <= of.top - 1
         )
         return inside
 
@@ -141,7 +141,7 @@ def assert_symmetric(product: Product, a: ArrayLike) -> None:
     Parameters
     ----------
     product : callable
-        Called as ``product(a, a.T)``; returns float64.
+        Called as ``product(a, a.T)``; returns the dtype of `a`.
     a : (..., m, k) array_like
         Real; the last two axes are transposed.
 
@@ -174,7 +174,7 @@ def assert_transposes(product: Product, a: ArrayLike, b: ArrayLike) -> None:
     Parameters
     ----------
     product : callable
-        Called as ``product(a, b)``; returns float64.
+        Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
         Left operand, real; the last two axes are transposed.
     b : (..., k, n) array_like
@@ -211,7 +211,7 @@ def assert_permutation_invariant(
     Parameters
     ----------
     product : callable
-        Called as ``product(a, b)``; returns float64.
+        Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
         Left operand, real.
     b : (..., k, n) array_like
@@ -254,7 +254,7 @@ class _Lines:
 
     Parameters
     ----------
-    x : ndarray of float64
+    x : ndarray of float64 or float32
         The stack.
     axes : int or tuple of int
         Those that run along a line.  They stay as axes of length 1.
@@ -263,6 +263,7 @@ class _Lines:
     def __init__(self, x: Array, axes: int | tuple[int, ...]) -> None:
         counts = np.isfinite(x) & (x != 0.0)
         exponents = np.frexp(np.where(counts, x, 1.0))[1].astype(np.int64)
+        self._of = format_of(x.dtype)
         some = counts.any(axis=axes, keepdims=True)
         # Products of entries of lines lie between 2**(lowest - 2) and 2**highest.
         highest = exponents.max(axis=axes, keepdims=True, initial=-5000, where=counts)
@@ -272,8 +273,13 @@ class _Lines:
 
     def room(self) -> tuple[_Exponents, _Exponents]:
         """Return the least and the largest shift that keep a line exact and finite."""
-        # The least normal number has exponent -1021; subnormal lines only go up.
-        return np.minimum(0, -1021 - self.lowest), 1024 - self.highest
+        # Subnormal lines only go up.
+        least_normal = self._of.lowest + self._of.bits
+        room: tuple[_Exponents, _Exponents] = (
+            np.minimum(0, least_normal - self.lowest),
+            self._of.top - self.highest,
+        )
+        return room
 
 
 def _shifts(

@@ -9,13 +9,19 @@ any size is cheap, and a failure is reproduced by the seed, which is noted.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
-from np_ozaki.testing.arguments import integer, one_of, require_hypothesis
+from np_ozaki.numerics.formats import SINGLE, Format, format_of
+from np_ozaki.testing.arguments import (
+    integer,
+    one_of,
+    real_dtype,
+    require_hypothesis,
+)
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -30,7 +36,8 @@ __all__ = [
     "random_matrices",
 ]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or float32."""
 
 REGIMES = (
     "ordinary",
@@ -52,51 +59,66 @@ PHIS = (0.0, 0.5, 1.0, 2.0, 4.0)
 GRADINGS = ("rows", "columns", "inner")
 """Indices along which `graded_operands` grades."""
 
-_MOST_BITS = 960
+_MOST_BITS = {np.dtype(np.float64): 960, np.dtype(np.float32): 100}
 _SEEDS = 2**32
 
-# Constants whose rows of equal entries come closest to the CRT bound.
-_EDGE_CONSTANTS = (1.0, 1.0 - 2.0**-53, 1.0 + 2.0**-52, 255.0, 2.0**52 + 1.0)
+
+def _edge_constants(of: Format) -> tuple[float, ...]:
+    """Return constants whose rows of equal entries come closest to the CRT bound."""
+    u = of.unit
+    return 1.0, 1.0 - u, 1.0 + 2.0 * u, 255.0, 0.5 / u + 1.0
 
 
-def _entries(regime: str) -> SearchStrategy[float]:
+def _entries(regime: str, dtype: np.dtype[Any]) -> SearchStrategy[float]:
     from hypothesis import strategies as st
 
+    of = format_of(dtype)
+
     def scaled(low: int, high: int) -> SearchStrategy[float]:
-        mantissas = st.integers(-(2**53) + 1, 2**53 - 1)
+        mantissas = st.integers(-(2**of.bits) + 1, 2**of.bits - 1)
         return st.builds(
-            lambda m, e: float(np.ldexp(float(m), e - 53)),
+            lambda m, e: float(dtype.type(np.ldexp(float(m), e - of.bits))),
             mantissas,
             st.integers(low, high),
         )
 
+    tiny = (-80, -60) if of is SINGLE else (-560, -480)
+
     kinds: dict[str, SearchStrategy[float]] = {
         "ordinary": scaled(-1, 1),
         "wide": scaled(-60, 60),
-        "any": st.floats(allow_nan=False, allow_infinity=False),
-        "subnormal": scaled(-1073, -1018),
-        "tiny products": scaled(-560, -480),
-        "near overflow": scaled(1018, 1024),
+        "any": st.floats(width=32, allow_nan=False, allow_infinity=False)
+        if of is SINGLE
+        else st.floats(allow_nan=False, allow_infinity=False),
+        "subnormal": scaled(of.lowest + 1, of.lowest + of.bits + 3),
+        "tiny products": scaled(*tiny),
+        "near overflow": scaled(of.top - 6, of.top),
         "same sign": scaled(-1, 1).map(abs),
         "integers": st.integers(-(2**20), 2**20).map(float),
         "sparse": st.one_of(st.just(0.0), st.just(-0.0), scaled(-3, 3)),
-        "edge constants": st.sampled_from(_EDGE_CONSTANTS),
+        "edge constants": st.sampled_from(_edge_constants(of)),
     }
     return kinds[regime]
 
 
-def _by_entries(shape: tuple[int, ...], regime: str | None) -> SearchStrategy[Array]:
+def _by_entries(
+    shape: tuple[int, ...], regime: str | None, dtype: np.dtype[Any]
+) -> SearchStrategy[Array]:
     from hypothesis import strategies as st
     from hypothesis.extra import numpy as hnp
 
     kinds = st.sampled_from(REGIMES) if regime is None else st.just(regime)
     return kinds.flatmap(
-        lambda kind: hnp.arrays(np.float64, shape, elements=_entries(kind))
+        lambda kind: hnp.arrays(dtype, shape, elements=_entries(kind, dtype))
     )
 
 
 def matrices(
-    rows: int, columns: int, regime: str | None = None
+    rows: int,
+    columns: int,
+    regime: str | None = None,
+    *,
+    dtype: DTypeLike = np.float64,
 ) -> SearchStrategy[Array]:
     """Return a strategy for small finite matrices, entry by entry.
 
@@ -106,11 +128,13 @@ def matrices(
         Shape, from 0.
     regime : str, optional
         One of `REGIMES`; any of them by default.
+    dtype : dtype_like, default float64
+        Or float32, whose regimes have its own limits.
 
     Returns
     -------
     SearchStrategy
-        Draws (rows, columns) ndarrays of float64.
+        Draws (rows, columns) ndarrays.
 
     Raises
     ------
@@ -135,11 +159,15 @@ def matrices(
     require_hypothesis()
     shape = integer("rows", rows, 0), integer("columns", columns, 0)
     one_of("regime", regime, REGIMES)
-    return _by_entries(shape, regime)
+    return _by_entries(shape, regime, real_dtype(dtype))
 
 
 def operands(
-    max_side: int = 5, max_k: int = 8, *, max_batch_dims: int = 0
+    max_side: int = 5,
+    max_k: int = 8,
+    *,
+    max_batch_dims: int = 0,
+    dtype: DTypeLike = np.float64,
 ) -> SearchStrategy[tuple[Array, Array]]:
     """Return a strategy for small finite pairs (A, B) that can be multiplied.
 
@@ -151,6 +179,8 @@ def operands(
         Largest inner length.
     max_batch_dims : int, default 0
         Most dimensions before the last two, of lengths 1 to 3 that broadcast.
+    dtype : dtype_like, default float64
+        Of both; or float32.
 
     Returns
     -------
@@ -182,6 +212,7 @@ def operands(
     from hypothesis import strategies as st
     from hypothesis.extra import numpy as hnp
 
+    of = real_dtype(dtype)
     sides = st.integers(1, integer("max_side", max_side, 1))
     inner = st.integers(1, integer("max_k", max_k, 1))
     batches = hnp.mutually_broadcastable_shapes(
@@ -191,14 +222,18 @@ def operands(
     ).map(lambda found: found.input_shapes)
     return st.tuples(sides, inner, sides, batches).flatmap(
         lambda s: st.tuples(
-            _by_entries((*s[3][0], s[0], s[1]), None),
-            _by_entries((*s[3][1], s[1], s[2]), None),
+            _by_entries((*s[3][0], s[0], s[1]), None, of),
+            _by_entries((*s[3][1], s[1], s[2]), None, of),
         )
     )
 
 
 def random_matrices(
-    shape: tuple[int, ...], *, phi: float | None = None, scale: int | None = 0
+    shape: tuple[int, ...],
+    *,
+    phi: float | None = None,
+    scale: int | None = 0,
+    dtype: DTypeLike = np.float64,
 ) -> SearchStrategy[Array]:
     """Return a strategy for random finite matrices of any size.
 
@@ -215,11 +250,13 @@ def random_matrices(
     scale : int or None, default 0
         Exponent of the power of two that multiplies every entry, less where the largest
         would overflow.  None draws one from the whole range, down to subnormal entries.
+    dtype : dtype_like, default float64
+        Or float32.
 
     Returns
     -------
     SearchStrategy
-        Draws ndarrays of float64.  It shrinks the seed, phi and the scale, and notes
+        Draws ndarrays.  It shrinks the seed, phi and the scale, and notes
         them for the example that fails.
 
     Raises
@@ -248,14 +285,17 @@ def random_matrices(
 
     lengths = tuple(integer("shape", x, 0) for x in shape)
     phis = st.sampled_from(PHIS) if phi is None else st.just(_checked_phi(phi))
-    # From -1074 on the largest entry vanishes; from 1074 on all scales are the same.
+    dtype = real_dtype(dtype)
+    # At the lowest exponent the largest entry vanishes; from the opposite of it on all
+    # scales are the same.
+    lowest = format_of(dtype).lowest
     scales = (
-        st.integers(-1073, 1074)
+        st.integers(lowest + 1, -lowest)
         if scale is None
         else st.just(integer("scale", scale, -1100, 1100))
     )
     return st.builds(
-        functools.partial(_random_matrix, lengths),
+        functools.partial(_random_matrix, lengths, dtype),
         st.integers(0, _SEEDS - 1),
         phis,
         scales,
@@ -269,6 +309,7 @@ def graded_operands(
     *,
     grading: str | None = None,
     bits: int | None = None,
+    dtype: DTypeLike = np.float64,
 ) -> SearchStrategy[tuple[Array, Array]]:
     """Return a strategy for pairs (A, B) that are graded by powers of two.
 
@@ -286,12 +327,14 @@ def graded_operands(
     grading : str, optional
         One of `GRADINGS`; any of them by default.
     bits : int, optional
-        0 to 960; by default one of 0 to 100.
+        0 to 960, of float32 0 to 100; by default one of 0 to 100.
+    dtype : dtype_like, default float64
+        Of both; or float32.
 
     Returns
     -------
     SearchStrategy
-        Draws pairs of ndarrays of float64.
+        Draws pairs of ndarrays.
 
     Raises
     ------
@@ -318,13 +361,14 @@ def graded_operands(
 
     sizes = integer("m", m, 0), integer("k", k, 0), integer("n", n, 0)
     one_of("grading", grading, GRADINGS)
+    dtype = real_dtype(dtype)
     spans = (
         st.integers(0, 100)
         if bits is None
-        else st.just(integer("bits", bits, 0, _MOST_BITS))
+        else st.just(integer("bits", bits, 0, _MOST_BITS[dtype]))
     )
     return st.builds(
-        functools.partial(_graded_pair, sizes),
+        functools.partial(_graded_pair, sizes, dtype),
         st.integers(0, _SEEDS - 1),
         st.sampled_from(GRADINGS) if grading is None else st.just(grading),
         spans,
@@ -345,20 +389,28 @@ def _checked_phi(phi: float) -> float:
     return number
 
 
-def _random_matrix(shape: tuple[int, ...], seed: int, phi: float, scale: int) -> Array:
+def _random_matrix(
+    shape: tuple[int, ...], dtype: np.dtype[Any], seed: int, phi: float, scale: int
+) -> Array:
     from hypothesis import note
 
     note(f"random_matrices: seed {seed}, phi={phi}, scale={scale}")
     rng = np.random.default_rng(seed)
     x = (rng.random(shape) - 0.5) * np.exp(phi * rng.standard_normal(shape))
+    x = x.astype(dtype, copy=False)
     top = int(np.frexp(np.abs(x).max(initial=0.0))[1])
     # NumPy reports the underflow that a small scale asks for.
     with np.errstate(under="ignore"):
-        return np.asarray(np.ldexp(x, min(scale, 1024 - top)))
+        return np.asarray(np.ldexp(x, min(scale, format_of(dtype).top - top)))
 
 
 def _graded_pair(
-    sizes: tuple[int, int, int], seed: int, grading: str, bits: int, shuffled: bool
+    sizes: tuple[int, int, int],
+    dtype: np.dtype[Any],
+    seed: int,
+    grading: str,
+    bits: int,
+    shuffled: bool,
 ) -> tuple[Array, Array]:
     from hypothesis import note
 
@@ -368,7 +420,7 @@ def _graded_pair(
     )
     m, k, n = sizes
     rng = np.random.default_rng(seed)
-    a, b = rng.random((m, k)) - 0.5, rng.random((k, n)) - 0.5
+    a, b = ((rng.random(x) - 0.5).astype(dtype) for x in ((m, k), (k, n)))
     length = {"rows": m, "columns": n, "inner": k}[grading]
     d = np.rint(np.linspace(bits, -bits, length)).astype(np.intc)
     if shuffled:

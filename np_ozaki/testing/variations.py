@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LAYOUTS", "SPECIAL_VALUES", "layouts", "with_special_values"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
+"""Of float64 or float32."""
 Drawn = TypeVar("Drawn", bound=Array | tuple[Array, ...])
 
 SPECIAL_VALUES = (
@@ -32,6 +33,13 @@ SPECIAL_VALUES = (
     2.0**-1022 - 2.0**-1074,
 )
 """What `with_special_values` sprinkles in; the last three are subnormal."""
+
+_SINGLE_SPECIAL_VALUES = (
+    *SPECIAL_VALUES[:5],
+    2.0**-149,
+    -(2.0**-149),
+    2.0**-126 - 2.0**-149,
+)
 
 LAYOUTS = (
     "C",
@@ -59,7 +67,8 @@ def with_special_values(
     strategy : SearchStrategy
         Draws an array, or a tuple of arrays that are changed each on its own.
     values : sequence of float, optional
-        What to choose from; `SPECIAL_VALUES` by default.
+        What to choose from; `SPECIAL_VALUES` by default, with the subnormal numbers of
+        float32 in its arrays.
 
     Returns
     -------
@@ -98,7 +107,10 @@ def with_special_values(
     def sprinkled(x: Array) -> SearchStrategy[Array]:
         if not x.size:
             return st.just(x)
-        places = st.tuples(st.integers(0, x.size - 1), st.sampled_from(values))
+        given = values
+        if values is SPECIAL_VALUES and x.dtype == np.float32:
+            given = _SINGLE_SPECIAL_VALUES
+        places = st.tuples(st.integers(0, x.size - 1), st.sampled_from(given))
         return st.lists(places, max_size=_MOST_SPECIAL).map(
             functools.partial(_overwritten, x)
         )
@@ -197,7 +209,7 @@ def _laid_out(x: Array, layout: str) -> Array:
     if layout == "transposed":
         return np.array(np.swapaxes(x, *last_two), order="C").swapaxes(*last_two)
     if layout == "gaps":
-        memory = np.full([2 * length + 1 for length in x.shape], np.nan)
+        memory = np.full([2 * length + 1 for length in x.shape], np.nan, x.dtype)
         view = memory[(slice(1, None, 2),) * x.ndim]
         view[...] = x
         return view
@@ -208,7 +220,7 @@ def _laid_out(x: Array, layout: str) -> Array:
     if layout == "repeated column":
         return np.broadcast_to(x[..., :1], x.shape)
     if layout == "unaligned":
-        unaligned = np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float64)
+        unaligned = np.empty(x.nbytes + 1, np.uint8)[1:].view(x.dtype)
         view = unaligned.reshape(x.shape)
         view[...] = x
         return view

@@ -75,6 +75,31 @@ def test_a_chain_makes_no_copy_between_products(place):
     assert_same_bits(data(again), PRODUCT)
 
 
+@pytest.mark.parametrize("dtype", ["f", "F"])
+def test_products_of_single_precision_stay_there(place, dtype):
+    a, b = A.astype(dtype), B.astype(dtype)
+    if dtype == "F":
+        a, b = a + 1j * a[::-1], b - 1j * b[:, ::-1]
+    want, (x, y) = np_ozaki.matmul(a, b, engine="cpu"), device_arrays(a, b)
+    before, out = transfers(), OzArray(np.empty_like(a)).to_device()
+    for result in (
+        x @ y,
+        np.dot(x, y),
+        np.einsum("ij,jk->ki", x, y).T,
+        np.tensordot(x, y, 1),
+        np.matmul(x, y, out=out),
+    ):
+        assert result.device == "cuda:0"
+        assert_same_bits(data(result), want)
+    assert transfers() == (before[0] + 1, before[1])
+    gram = data(x.conj().T @ x)
+    np.testing.assert_array_equal(gram, gram.conj().T)
+    assert (x @ OzArray(B)).dtype == np.result_type(dtype, float)
+    with np_ozaki.enabled(engine="cuda", dtypes=["float64"]):
+        np.testing.assert_allclose((x @ y).copy_to_host(), want, rtol=1e-4, atol=1e-4)
+        assert "not among dtypes" in np_ozaki.last_call().fallback
+
+
 def test_large_snapshots_are_taken_on_the_device(place):
     source = np.asfortranarray(RNG.standard_normal((400, 330)))
     want = source.copy(order="K")

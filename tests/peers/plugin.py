@@ -31,7 +31,8 @@ class Session:
         self.report: str | None = config.getoption("--outcomes")
         self.outcomes: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
-        self.scope = np_ozaki.enabled(engine="cpu", min_flops=0)
+        dtypes = ("float64", "complex128", "float32", "complex64")
+        self.scope = np_ozaki.enabled(engine="cpu", min_flops=0, dtypes=dtypes)
         self.open = contextlib.ExitStack()
 
     @pytest.hookimpl(tryfirst=True)

@@ -314,6 +314,54 @@ def test_entries_that_leave_the_range_are_not_compared():
         )
 
 
+# ---- Single precision ----
+
+SINGLE = np.float32
+
+
+@given(
+    st.one_of(
+        with_special_values(operands(max_batch_dims=1, dtype=SINGLE)),
+        graded_operands(4, 7, 3, dtype=SINGLE),
+        st.tuples(
+            random_matrices((3, 20), scale=None, dtype=SINGLE),
+            random_matrices((20, 2), scale=None, dtype=SINGLE),
+        ),
+    ),
+    st.integers(0, 99),
+)
+def test_products_of_float32_keep_every_promise(pair, seed):
+    def product(a, b):
+        return np_ozaki.matmul(a, b, precision=9)
+
+    with np.errstate(all="ignore"):
+        assert_error_bound(*pair, np_ozaki.matmul(*pair))
+        assert_error_bound(*pair, np_ozaki.matmul(*(x.astype(float) for x in pair)))
+        assert_scale_invariant(product, *pair, seed=seed)
+        assert_symmetric(product, pair[0])
+        assert_transposes(product, *pair)
+        assert_permutation_invariant(product, *pair, seed=seed)
+
+
+def test_faults_of_float32_products_are_noticed():
+    a, b = np.full((1, 4), 0.1, SINGLE), np.full((4, 1), 0.7, SINGLE)
+    c, u = np_ozaki.matmul(a, b), SINGLE(2.0**-24)
+    assert_error_bound(a, b, c * (1 + 4 * u))
+    with pytest.raises(AssertionError, match="is not 0x1"):
+        assert_error_bound(a, b, c * (1 + 12 * u))
+    with pytest.raises(AssertionError, match="err by more"):
+        assert_error_bound(a, b, c.astype(float))  # rounded to less than it says
+    tiny = np.full((1, 1), 2.0**-75, SINGLE)
+    assert_error_bound(tiny, tiny, SINGLE([[2.0**-149]]))
+    assert_error_bound(SINGLE([[3e38]]), SINGLE([[2.0]]), SINGLE([[np.inf]]))
+    with pytest.raises(AssertionError, match="error inf"):
+        assert_error_bound(SINGLE([[3e38]]), SINGLE([[1.0]]), SINGLE([[np.inf]]))
+    with pytest.raises(AssertionError, match="entries differ"):
+        assert_scale_invariant(lambda x, y: x @ y + SINGLE(1.0), a, b)
+    with pytest.raises(AssertionError, match="dtypes float64 and float32"):
+        assert_symmetric(lambda x, y: x.astype(float) @ y, a)
+
+
 # ---- Symmetry, transposition, order ----
 
 

@@ -55,6 +55,35 @@ def test_matrices_of_every_regime_are_finite(regime, data):
     assert np.isfinite(a).all()
 
 
+@given(st.data())
+def test_entries_of_float32_are_drawn_in_its_range(data):
+    regime = data.draw(st.sampled_from(REGIMES))
+    for strategy in (
+        matrices(3, 2, regime, dtype=np.float32),
+        random_matrices((3, 2), scale=None, dtype="f4"),
+        graded_operands(3, 2, 3, bits=100, dtype=np.float32),
+        layouts(operands(dtype=np.float32)),
+    ):
+        drawn = data.draw(strategy)
+        for x in drawn if isinstance(drawn, tuple) else (drawn,):
+            assert x.dtype.newbyteorder("=") == np.float32
+            assert np.isfinite(x).all()
+    limits = {"subnormal": (0.0, 2.0**-121), "near overflow": (0.0, 2.0**128)}
+    x = data.draw(matrices(2, 2, regime, dtype=np.float32))
+    low, high = limits.get(regime, (0.0, np.inf))
+    assert (low <= np.abs(x)).all()
+    assert (np.abs(x.astype(float)) < high).all()
+
+
+def test_single_precision_reaches_its_own_limits():
+    near = matrices(1, 1, "near overflow", dtype=np.float32)
+    assert found(near, lambda x: abs(x[0, 0]) > 2.0**127)
+    special = with_special_values(matrices(1, 1, dtype=np.float32))
+    assert found(special, lambda x: x[0, 0] == 2.0**-149)
+    scaled = random_matrices((1,), scale=None, dtype="f")
+    assert found(scaled, lambda x: 0 < abs(x[0]) < 2.0**-130)
+
+
 @given(operands(3, 4, max_batch_dims=2))
 def test_operands_can_be_multiplied(pair):
     a, b = pair
@@ -206,6 +235,17 @@ def test_layouts_of_pairs_differ():
         (lambda: random_matrices((2,), scale=5000), np_ozaki.OptionError, "scale=5000"),
         (lambda: graded_operands(1, 1, -1), np_ozaki.OptionError, "n=-1"),
         (lambda: graded_operands(1, 1, 1, bits=961), np_ozaki.OptionError, "bits=961"),
+        (
+            lambda: graded_operands(1, 1, 1, bits=101, dtype="f"),
+            np_ozaki.OptionError,
+            "bits=101",
+        ),
+        (
+            lambda: matrices(1, 1, dtype="c16"),
+            np_ozaki.OperandTypeError,
+            "dtype='c16': entries are drawn in float64 or float32",
+        ),
+        (lambda: operands(dtype=None), np_ozaki.OperandTypeError, "dtype=None"),
         (
             lambda: graded_operands(1, 1, 1, grading="all"),
             np_ozaki.OptionError,
