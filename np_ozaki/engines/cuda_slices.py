@@ -137,7 +137,7 @@ def _tiles(
     budget: int,
     *,
     host: bool,
-    word: int,
+    word: int = 8,
 ) -> CudaTiles:
     return choose_cuda_tiles(
         *size,

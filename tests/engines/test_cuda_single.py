@@ -347,13 +347,18 @@ def test_symmetric_products(place, engine, shape):
 
 
 def test_recordings_know_types(place, engine):
-    """Of one entry, strides say nothing of its size."""
+    """Every second entry of float32 has the strides of float64."""
     scheme = Scheme(7)
     for dtype in (np.float32, np.float64, np.float32):
-        a, b = (np.full((1, 1, 1), x, dtype) for x in (1.5, np.pi))
-        out, want = place.own(np.zeros_like(a)), np.zeros_like(a)
-        engine.matmul(place.own(a), place.own(b), out, scheme)
-        CPU.matmul(a, b, want, scheme)
+        step = 8 // np.dtype(dtype).itemsize
+        a, b, out = (
+            place.own(np.full((1, 1, step), x, dtype))[:, :, ::step]
+            for x in (1.5, np.pi, 0.0)
+        )
+        assert a.strides == b.strides == out.strides == (8, 8, 8)
+        want = np.zeros((1, 1, 1), dtype)
+        engine.matmul(a, b, out, scheme)
+        CPU.matmul(place.host(a), place.host(b), want, scheme)
         assert_same_bits(place.host(out), want)
     assert sum(x is not None for x in engine._recordings.values()) == 2
     kept = []
