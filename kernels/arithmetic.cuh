@@ -399,7 +399,7 @@ HD int short_integer(uint32 bits, int exponent) {
 #ifdef __CUDA_ARCH__
   return truncate ? __float2int_rz(number) : __float2int_rn(number);
 #else
-  return (int)(truncate ? std::trunc(number) : std::nearbyint(number));
+  return (int)(truncate ? __builtin_truncf(number) : __builtin_nearbyintf(number));
 #endif
 }
 
@@ -417,7 +417,7 @@ HD int raised_product(uint32 bits, float scale) {
   asm("fma.rp.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(x), "f"(scale), "f"(8388608.0f));
   return as_int(sum);
 #else
-  float ceiling = std::ceil(x * scale);  // of what has underflowed 0
+  float ceiling = __builtin_ceilf(x * scale);  // of what has underflowed 0
   return as_int(8388608.0f + (x != 0 && ceiling == 0 ? 1.0f : ceiling));
 #endif
 }

@@ -10,10 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, cast, get_args
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from np_ozaki.errors import (
     OperandTypeError,
@@ -39,6 +42,7 @@ __all__ = [
     "AUTO_MODULI",
     "COMPLEX_AUTO_MODULI",
     "COMPLEX_SINGLE_AUTO_MODULI",
+    "DTYPES",
     "MAX_MANTISSA_BITS",
     "SINGLE_AUTO_MODULI",
     "SLICE_OPTIONS",
@@ -46,6 +50,7 @@ __all__ = [
     "Accumulate",
     "Check",
     "Config",
+    "Dtypes",
     "EngineName",
     "MantissaControl",
     "MultiplicationScheme",
@@ -56,6 +61,7 @@ __all__ = [
     "Scaling",
     "SchemeOptions",
     "Strategy",
+    "as_dtypes",
     "check_choice",
     "config",
     "pairs_from_text",
@@ -71,6 +77,16 @@ MantissaControl = Literal["fixed", "dynamic"]
 Strategy = Literal["always", "performant"]
 Check = bool | Literal["recompute"]
 Output = Literal["float64", "dd"]
+Dtypes: TypeAlias = Iterable[DTypeLike]
+"""What option `dtypes` is given as."""
+
+DTYPES: Final[Mapping[str, str]] = {
+    "d": "float64",
+    "D": "complex128",
+    "f": "float32",
+    "F": "complex64",
+}
+"""The dtypes of products that an engine makes: names by NumPy's letters."""
 
 AUTO_MODULI = 15
 COMPLEX_AUTO_MODULI = 16
@@ -141,6 +157,49 @@ def scheme_options(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
     # Now, as what cannot be hashed, or is used up by a look, would not be found again.
     return {**given, "pairs": as_schedule(given["pairs"])}
+
+
+def as_dtypes(value: Any) -> tuple[str, ...]:
+    """Return the names of dtypes, each once and in the order of `DTYPES`.
+
+    Parameters
+    ----------
+    value : iterable of dtype_like
+        Option `dtypes`.
+
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    OptionError
+        None is named, or one that no engine multiplies.
+    OperandTypeError
+        Not an iterable of dtypes.
+    """
+    names = tuple(DTYPES.values())
+    choices = f"name some of {', '.join(names)}"
+    if isinstance(value, (str, bytes, type, np.dtype)) or not isinstance(
+        value, Iterable
+    ):
+        limit = "must be a sequence of dtypes"
+        raise OperandTypeError(refusal("dtypes", value, limit, 'as in ("float32",)'))
+    found = set()
+    for given in value:
+        try:
+            # None would be float64.
+            dtype = None if given is None else np.dtype(given)
+        except TypeError:
+            dtype = None
+        if dtype is None or dtype.name not in names:
+            limit = "an engine multiplies no such dtype"
+            raise OptionError(refusal("dtypes", given, limit, choices))
+        found.add(dtype.name)
+    if not found:
+        limit = "names no dtype"
+        raise OptionError(refusal("dtypes", value, limit, 'or pass engine="native"'))
+    return tuple(name for name in names if name in found)
 
 
 def check_choice(name: str, value: object, kind: Any) -> None:
@@ -233,6 +292,9 @@ class Options:
         need, up to so many.
     special_values : bool
         Whether engine "cublas" looks for NaN and Inf.
+    dtypes : tuple of str, or None
+        Of the products that leave NumPy, in scopes and by name.  None is float64 and
+        complex128 in scopes, and whatever an engine multiplies by name.
     """
 
     precision: Precision = "auto"
@@ -252,6 +314,7 @@ class Options:
     mantissa_bits: int | None = None
     mantissa_control: MantissaControl = "fixed"
     special_values: bool = True
+    dtypes: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check every field.
@@ -287,6 +350,15 @@ class Options:
         self._check_reproducible()
         self._check_slices()
         self._check_cublas()
+        if self.dtypes is not None:
+            object.__setattr__(self, "dtypes", as_dtypes(self.dtypes))
+
+    @functools.cached_property
+    def letters(self) -> str | None:
+        """NumPy's letters of `dtypes`, or None."""
+        if self.dtypes is None:
+            return None
+        return "".join(letter for letter in DTYPES if DTYPES[letter] in self.dtypes)
 
     @functools.cached_property
     def slicing(self) -> Slicing:
@@ -594,6 +666,8 @@ def pairs_from_text(name: str, text: str) -> PairSchedule:
 def _option_from_text(field: str, name: str, text: str) -> Any:
     if field in _NUMBERS:
         return _number(name, text)
+    if field == "dtypes":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     if field == "pairs":
         return pairs_from_text(name, text)
     if field in {"local", "reproducible", "special_values"}:

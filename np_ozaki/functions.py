@@ -31,6 +31,7 @@ from np_ozaki.gemm import (
     check_doubles,
     check_prepares,
     error_bound_arrays,
+    left_out,
     matmul_arrays,
     prepare_array,
 )
@@ -272,7 +273,7 @@ def matmul(
     if wish is not None or bounded:
         x, y = _as_array(x), _as_array(y)
         if wish is not None and not double:
-            _refuse_native(x, y, wish)
+            _refuse_native(x, y, wish, options)
         _refuse_long_integers(x, y, wish or 'return_info="bound"')
     how = double, bounded, prepared
     if place is None:
@@ -526,11 +527,11 @@ def error_bound(
     )
     _refuse_unbounded(options)
     x, y = _on_host(a), _on_host(b)
-    _refuse_native(x, y, "error_bound")
-    _refuse_long_integers(x, y, "error_bound")
     double = output is not None and _is_double(output, None, options)
     if isinstance(c, DoubleDouble):
         double, c = True, c.lo
+    _refuse_native(x, y, "error_bound", None if double else options)
+    _refuse_long_integers(x, y, "error_bound")
     x, y = as_common(x, y, wide=double)
     z = None if c is None else as_common(_on_host(c), x)[0]
     bound = error_bound_arrays(x, y, z, options, double=double)
@@ -563,15 +564,17 @@ def _promise(precision: object) -> str | None:
     return None
 
 
-def _refuse_native(a: Any, b: Any, wish: str) -> None:
-    """Refuse operands whose product would be left to NumPy."""
+def _refuse_native(a: Any, b: Any, wish: str, options: Options | None) -> None:
+    """Refuse operands whose product would be left to NumPy, perhaps by options."""
     on_device = choice.is_device_array(a) or choice.is_device_array(b)
     rule = explicit.dtype_reason if on_device else explicit.native_reason
     reason = rule(a, b)
+    remedy = "pass plain arrays of float64"
+    if reason is None and options is not None:
+        reason, remedy = left_out(options, common_dtype(a, b)), "name it there"
     if reason is not None:
         raise OperandTypeError(
-            f"{reason}: left to NumPy, which {wish} does not go with; pass plain "
-            "arrays of float64"
+            f"{reason}: left to NumPy, which {wish} does not go with; {remedy}"
         )
 
 

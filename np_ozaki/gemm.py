@@ -24,7 +24,7 @@ from np_ozaki.complex_products import (
     is_complex,
     multiply_complex,
 )
-from np_ozaki.config import Options
+from np_ozaki.config import DTYPES, Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Engine, Outcome, Scheme
 from np_ozaki.engines.cublas import CublasProduct, CublasRefusal, Settings
@@ -50,6 +50,7 @@ __all__ = [
     "check_prepares",
     "engine_of",
     "error_bound_arrays",
+    "left_out",
     "matmul_arrays",
     "min_flops",
     "native_reason",
@@ -65,13 +66,13 @@ Array = NDArray[Any]
 FLOAT64 = np.dtype(np.float64)
 """Of native byte order; NumPy has one such object, but for those with metadata."""
 
-_DTYPE_NAMES = {"d": "float64", "f": "float32", "D": "complex128", "F": "complex64"}
-"""By the letters of dtypes: their own names take longer than all the rest."""
-
 _BOUNDS = {"f": np.float64, "c": np.complex128}
 """dtype of bounds, by the kind of results: float32 could not tell small ones."""
 
 _PACKAGE = "np_ozaki."
+
+_SCOPED = "dD"
+"""What scopes catch products of unless their options name dtypes."""
 
 _SHORT_ROUTE = "matmul"
 """The one that looks for shortcuts."""
@@ -155,6 +156,32 @@ def native_reason(options: Options) -> str | None:
     return None
 
 
+def left_out(
+    options: Options, dtype: np.dtype[Any], *, scoped: bool = False
+) -> str | None:
+    """Return why products of a dtype are left to NumPy, or None.
+
+    Parameters
+    ----------
+    options : Options
+        The scope's or the call's.
+    dtype : dtype
+        Of the product, one of `DTYPES`.
+    scoped : bool, optional
+        Whether a scope caught it; else it was asked for by name.
+
+    Returns
+    -------
+    str or None
+        Reason for the counters.
+    """
+    # By letters: the names of dtypes take longer to ask for than all the rest.
+    letters = options.letters or (_SCOPED if scoped else None)
+    if letters is None or dtype.char in letters:
+        return None
+    return f"{DTYPES[dtype.char]} is not among dtypes"
+
+
 def too_small(options: Options, m: int, n: int, k: int) -> str | None:
     """Return why a product is predicted to be faster natively, or None.
 
@@ -224,8 +251,12 @@ def product(
     """
     batch, m, n = out.shape
     k = a.shape[2]
-    parts, dtype = 2 if is_complex(out) else 1, _DTYPE_NAMES[out.dtype.char]
-    reason = native_reason(options) or too_small(options, parts * m, n, parts * k)
+    parts, dtype = 2 if is_complex(out) else 1, DTYPES[out.dtype.char]
+    reason = (
+        native_reason(options)
+        or left_out(options, out.dtype)
+        or too_small(options, parts * m, n, parts * k)
+    )
     if reason is not None and low is None:
         with hooks.unrouted():
             left, right = (

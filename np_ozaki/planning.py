@@ -6,7 +6,7 @@ import math
 import operator
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import SupportsIndex, Unpack
+from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 from np_ozaki import context
 from np_ozaki.complex_products import cut_complex
 from np_ozaki.config import (
+    DTYPES,
     Check,
     EngineName,
     MultiplicationScheme,
@@ -32,15 +33,17 @@ from np_ozaki.errors import OperandTypeError, OptionError, refusal
 from np_ozaki.gemm import (
     check_doubles,
     engine_of,
+    left_out,
     min_flops,
     native_reason,
     too_small,
 )
 from np_ozaki.numerics import budget, slice_budget
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slice_budget import Cost
 from np_ozaki.numerics.slicing import Slicing
-from np_ozaki.precision import first_scheme, goal
+from np_ozaki.precision import check_keeps_tolerance, first_scheme, goal
 from np_ozaki.stats import CUBLAS_FALLBACK
 from np_ozaki.tiling import flops
 
@@ -60,7 +63,7 @@ class Plan:
     scope : str
         What a scope with these options would do: "routed", or why it would not.
     dtype : str
-        "float64" or "complex128".
+        "float64", "complex128", "float32" or "complex64".
     scaling : str or None
         Rule of the scaling exponents of moduli; None for others.
     num_moduli : int or None
@@ -139,7 +142,7 @@ class Plan:
     @property
     def family(self) -> Family:
         """Whose moduli: "real" or "complex"."""
-        return "complex" if self.dtype == "complex128" else "real"
+        return "complex" if self.dtype.startswith("complex") else "real"
 
     @property
     def gemm_operations(self) -> int | None:
@@ -151,7 +154,7 @@ class Plan:
     def __str__(self) -> str:
         """Return a line for each thing that is known."""
         size = f"{self.m} x {self.k} by {self.k} x {self.n}"
-        what = "" if self.family == "real" else f", {self.dtype}"
+        what = "" if self.dtype == "float64" else f", {self.dtype}"
         lines = [f"product    {self.batch} of {size}{what}"]
         lines.append(f"engine     {self.engine}")
         if self.num_moduli is not None:
@@ -222,7 +225,8 @@ def plan(
     batch : int, optional
         So many products.
     dtype : dtype_like, default float64
-        Of the product: float64 or complex128.
+        Of the product: float64, complex128, float32 or complex64.  With
+        ``output="dd"`` the latter two stand for the former, as in `matmul`.
     precision, scaling, engine, workspace_bytes, check, output : optional
         As for `matmul`.
     **more : object
@@ -258,8 +262,8 @@ def plan(
     count, inner = _length("batch", batch), _length("k", k)
     rows, columns = _length("m", m), _length("n", n)
     size = (count, rows, columns, inner)
-    name = _dtype_name(dtype)
-    parts = 2 if name == "complex128" else 1
+    wanted = _as_dtype(dtype, wide=output == "dd")
+    parts = 2 if wanted.kind == "c" else 1
     if engine == "native" and check is None:
         check = False
     options = context.default_options().with_changes(
@@ -277,8 +281,10 @@ def plan(
     if output == "dd":
         check_doubles(options)
     real_size = parts * rows, columns, parts * inner
-    result = Plan("native", *size, _scope(options, *real_size), dtype=name)
-    if native_reason(options) or too_small(options, *real_size):
+    scope = _scope(options, wanted, *real_size)
+    result = Plan("native", *size, scope, dtype=wanted.name)
+    unwanted = output != "dd" and left_out(options, wanted)
+    if native_reason(options) or unwanted or too_small(options, *real_size):
         return result
     if options.engine == "cublas":
         result = _by_cublas(result, size, options)
@@ -295,14 +301,15 @@ def _by_moduli(result: Plan, options: Options, output: Output) -> Plan:
     """Return the plan of scheme "moduli"."""
     if options.precision == "exact":
         return result
-    family = result.family
+    family, to = result.family, format_of(np.dtype(result.dtype))
     inner = max(1, result.k) * (2 if family == "complex" else 1)
     certified = not isinstance(options.precision, Integral)
     if certified:
-        _, num_moduli = goal(options, inner, output == "dd", family)
+        check_keeps_tolerance(options, to)
+        _, num_moduli = goal(options, inner, output == "dd", family, to)
         scheme = Scheme(num_moduli, options.scaling, family=family)
     else:
-        given, _ = first_scheme(options, inner, family)
+        given, _ = first_scheme(options, inner, family, to)
         assert isinstance(given, Scheme)  # noqa: S101 - of a number of moduli
         scheme, num_moduli = given, given.num_moduli
     sure = options.scaling != "legacy"
@@ -414,6 +421,8 @@ def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) 
     reason = choice.cublas_unavailable()
     if reason is None and result.family == "complex":
         reason = "complex products"
+    if reason is None and result.dtype != "float64":
+        reason = f"{result.dtype} products"
     if reason is not None:
         return replace(result, fallback=f"{CUBLAS_FALLBACK}{reason}")
     settings = Settings.of(options)
@@ -432,16 +441,17 @@ def _by_cublas(result: Plan, size: tuple[int, int, int, int], options: Options) 
     )
 
 
-def _dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype whose products an engine makes."""
+def _as_dtype(dtype: DTypeLike, *, wide: bool) -> np.dtype[Any]:
+    """Return a dtype whose products an engine makes; if `wide`, in float64."""
+    names = tuple(DTYPES.values())
     try:
-        name = str(np.dtype(dtype).name)
+        found = np.dtype(dtype)
     except TypeError:
-        name = ""
-    if name not in {"float64", "complex128"}:
-        limit = "an engine multiplies float64 and complex128"
+        found = np.dtype(object)
+    if found.name not in names:
+        limit = f"an engine multiplies {', '.join(names)}"
         raise OperandTypeError(refusal("dtype", dtype, limit, "pass one of these"))
-    return name
+    return np.result_type(found, np.float64) if wide else found
 
 
 def _length(name: str, value: SupportsIndex) -> int:
@@ -455,9 +465,13 @@ def _length(name: str, value: SupportsIndex) -> int:
     return length
 
 
-def _scope(options: Options, m: int, n: int, k: int) -> str:
+def _scope(options: Options, dtype: np.dtype[Any], m: int, n: int, k: int) -> str:
     """Return what a scope would do with such a product."""
-    reason = native_reason(options) or too_small(options, m, n, k)
+    reason = (
+        native_reason(options)
+        or left_out(options, dtype, scoped=True)
+        or too_small(options, m, n, k)
+    )
     if reason is not None:
         return reason
     least = min_flops(options)

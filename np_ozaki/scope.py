@@ -14,12 +14,14 @@ from typing import Any, Self, TypeVar, Unpack, cast
 from np_ozaki import context, hooks
 from np_ozaki.config import (
     Check,
+    Dtypes,
     EngineName,
     Options,
     Precision,
     Scaling,
     SchemeOptions,
     Strategy,
+    as_dtypes,
     config,
     scheme_options,
 )
@@ -248,10 +250,10 @@ class enabled(_Scope):
     """Run the matrix products of plain NumPy code on an np_ozaki engine.
 
     Context manager and decorator; nothing happens before it is entered.  Caught are
-    float64 and complex128 products (whatever NumPy casts to them) by ``@``,
-    `numpy.matmul`, `numpy.dot`, `numpy.inner`, `numpy.einsum` and their relatives, and
-    by ``scipy.linalg.blas``, however they were imported, and the functions of NumPy and
-    SciPy that call them.
+    float64 and complex128 products (whatever NumPy casts to them; `dtypes` names
+    others) by ``@``, `numpy.matmul`, `numpy.dot`, `numpy.inner`, `numpy.einsum` and
+    their relatives, and by ``scipy.linalg.blas``, however they were imported, and the
+    functions of NumPy and SciPy that call them.
 
     Parameters
     ----------
@@ -288,6 +290,10 @@ class enabled(_Scope):
         Memory for workspaces; by default 1 GiB for all running products of this
         process on the CPU engine, and a quarter of the device's memory for each
         product on a GPU.
+    dtypes : iterable of dtype_like, default ("float64", "complex128")
+        Of the products that are caught, any of float64, complex128, float32 and
+        complex64.  If given, `matmul` and OzArrays leave the others to NumPy, too;
+        left out, they multiply all four.
 
     **more : object
         Options of scheme "slices" and engine "cublas"; see Other Parameters.
@@ -367,6 +373,7 @@ class enabled(_Scope):
         reproducible: bool | None = None,
         check: Check | None = None,
         workspace_bytes: int | None = None,
+        dtypes: Dtypes | None = None,
         **more: Unpack[SchemeOptions],
     ) -> None:
         if function is not None:
@@ -388,6 +395,7 @@ class enabled(_Scope):
             reproducible=reproducible,
             check=check,
             workspace_bytes=workspace_bytes,
+            dtypes=None if dtypes is None else as_dtypes(dtypes),
             **scheme_options("enabled", more),
         )
         super().__init__(options, options.local)

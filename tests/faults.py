@@ -66,6 +66,10 @@ ROUTES_TESTS = (
     "tests/front/test_scope.py",
     "tests/front/test_complex.py",
 )
+CUDA_SINGLE_TESTS = (
+    "tests/kernels/test_single.py",
+    "tests/engines/test_cuda_single.py",
+)
 PREPARED_TESTS = ("tests/engines/test_prepared.py",)
 ARITHMETIC = ("arithmetic.cuh", "reconstruct.cuh", "reduce.cu", "render.py")
 
@@ -353,6 +357,41 @@ FAULTS = {
         "routes/decision.py",
         "if type(given) is int and given > most:",
         "if False:",
+    ),
+    "routes: float32 by default": (
+        "gemm.py",
+        "(_SCOPED if scoped else None)",
+        "None",
+    ),
+    "routes: dtypes restrict scopes only": (
+        "gemm.py",
+        "        or left_out(options, out.dtype)\n",
+        "",
+    ),
+    "routes: promises of dtypes left out": (
+        "functions.py",
+        "    if reason is None and options is not None:\n",
+        "    if False:\n",
+    ),
+    "routes: tolerance below the spacing of float32": (
+        "routes/decision.py",
+        "    if not keeps_tolerance(options, format_of(dtype)):\n",
+        "    if False:\n",
+    ),
+    "routes: norms of bounds by a scope": (
+        "numerics/bounds.py",
+        "    with hooks.unrouted():\n",
+        "    if True:\n",
+    ),
+    "routes: exponents by a scope": (
+        "engines/cpu_exponents.py",
+        "with hooks.unrouted():",
+        "if True:",
+    ),
+    "einsum: any dtype for that of the operands": (
+        "routes/einsum.py",
+        "return bool(np.dtype(given) == dtype)",
+        "return True",
     ),
     "einsum: order of implicit labels": (
         "routes/einsum.py",
@@ -925,6 +964,51 @@ FAULTS = {
         "engines/cuda_samples.py",
         "(s // itemsize * step for",
         "(s // itemsize for",
+    ),
+    "cuda single: subnormal entries are one binade off": (
+        "_kernels/arithmetic.cuh",
+        "(1023 - 118 - zeros)",
+        "(1023 - 117 - zeros)",
+    ),
+    "cuda single: halves rounded up": (
+        "_kernels/arithmetic.cuh",
+        "(rest + 0x7f + ((kept & 1) | (below != 0))) >> 8",
+        "(rest + 0x80) >> 8",
+    ),
+    "cuda single: integers of more bits are short": (
+        "_kernels/arithmetic.cuh",
+        "e + exponent < SHORT_BITS",
+        "e + exponent < SHORT_BITS + 9",
+    ),
+    "cuda single: ceilings of products rounded to nearest": (
+        "_kernels/arithmetic.cuh",
+        "float ceiling = __builtin_ceilf(x * scale);",
+        "float ceiling = __builtin_nearbyintf(x * scale);",
+    ),
+    "cuda single: ends of rows are read whole": (
+        "_kernels/shared_lines.cuh",
+        ": h < left                    ? SIZE * (int)(left - h)",
+        ": h < left                    ? 16",
+    ),
+    "cuda single: rows at any address in 16 bytes": (
+        "engines/cuda_hopper_lines.py",
+        "all(s % words == 0 for s in strides)",
+        "True",
+    ),
+    "cuda single: recordings of other types": (
+        "engines/cuda.py",
+        "            a.dtype.char,\n            out.dtype.char,\n",
+        "",
+    ),
+    "cuda single: results that are not finite are those of doubles": (
+        "_kernels/results.cuh",
+        "if (plus) return Format<Bits>::INFINITE;",
+        "if (plus) return (Bits)INFINITY_BITS;",
+    ),
+    "cuda single: samples a word apart": (
+        "engines/cuda_samples.py",
+        "_plan(operands[0].itemsize,",
+        "_plan(_WORD,",
     ),
     "cuda certificate: no second look": (
         "engines/cuda.py",
@@ -1624,6 +1708,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return QUICK + CUDA_HOPPER_TESTS
     if name.startswith("cuda residue tiles"):
         return QUICK + CUDA_TILES_TESTS
+    if name.startswith("cuda single"):
+        return QUICK + CUDA_SINGLE_TESTS
     if name.startswith("cuda checksum"):
         return QUICK + CUDA_CHECKSUM_TESTS
     if name.startswith(("cuda clusters", "cuda winograd")):

@@ -24,7 +24,13 @@ from np_ozaki.engines import choice
 from np_ozaki.engines.prepared import Pair
 from np_ozaki.gemm import matmul_arrays
 from np_ozaki.routes import explicit
-from np_ozaki.routes.decision import COMPLEX128, FLOAT64, common_dtype
+from np_ozaki.routes.decision import (
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT32,
+    FLOAT64,
+    common_dtype,
+)
 from np_ozaki.routes.numpy_api import dot as dot_arrays
 from np_ozaki.stats import CallInfo
 
@@ -40,6 +46,8 @@ __all__ = [
     "placed",
     "prepared_pair",
 ]
+
+_KNOWN = (FLOAT64, COMPLEX128, FLOAT32, COMPLEX64)
 
 _Result = tuple[Any, CallInfo]
 
@@ -369,7 +377,7 @@ def _as_it_is(x: Any) -> Any:
     view = x._view if isinstance(x, Core) and x._storage.on_host else x
     if type(view) is not np.ndarray or not view.flags.aligned:
         return None
-    return view if view.dtype is FLOAT64 or view.dtype is COMPLEX128 else None
+    return view if any(view.dtype is known for known in _KNOWN) else None
 
 
 def dot(

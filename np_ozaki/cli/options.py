@@ -41,6 +41,7 @@ _NAMES = (
     "reproducible",
     "check",
     "workspace_bytes",
+    "dtypes",
     "scheme",
     "num_slices",
     "bits_per_slice",
@@ -184,6 +185,13 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         default=None,
         help="same bits everywhere: routes all products, forbids native arithmetic",
+    )
+    group.add_argument(
+        "--dtypes",
+        type=lambda text: tuple(text.split(",")),
+        metavar="NAMES",
+        help="of the products that are routed, with commas between: float64, "
+        "complex128, float32, complex64 (float64,complex128)",
     )
 
 

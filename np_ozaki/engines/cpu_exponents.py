@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki import hooks
 from np_ozaki.engines.parallel import Block, blocks, run_blocks
 
 __all__ = [
@@ -218,7 +219,8 @@ def _square_sums(lines: Lines, shift: Exponents) -> NDArray[np.uint64]:
         t = np.empty(x.shape)
         rest = None if second is None else lines.part(second, block)
         ceilings(x, (lines.part(first, block), rest), shrinks, t)
-        sums: Array = np.einsum(subscripts, t, t)
+        with hooks.unrouted():
+            sums: Array = np.einsum(subscripts, t, t)
         return sums
 
     return lines.collect(reduce, np.add, np.uint64)

@@ -124,7 +124,8 @@ may_be_routed(const array_object *a, const array_object *b)
 {
     int number = type_number(a);
     return number != type_number(b) || number == NPY_FLOAT64
-           || number == NPY_COMPLEX128;
+           || number == NPY_COMPLEX128 || number == NPY_FLOAT32
+           || number == NPY_COMPLEX64;
 }
 
 static int

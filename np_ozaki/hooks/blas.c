@@ -38,7 +38,15 @@ typedef struct {
 /* ---- The table ---- */
 
 /* Signs in a signature: character, integer, array, and scalars by NumPy's letters. */
-enum { CHARACTER = 'c', INTEGER = 'i', ARRAY = 'p', FLOAT64 = 'd', COMPLEX128 = 'D' };
+enum {
+    CHARACTER = 'c',
+    INTEGER = 'i',
+    ARRAY = 'p',
+    FLOAT32 = 'f',
+    COMPLEX64 = 'F',
+    FLOAT64 = 'd',
+    COMPLEX128 = 'D'
+};
 enum { MOST_ARGUMENTS = 13 };
 
 /* Places of the sizes among the arguments.  No routine has a size in place 0: there
@@ -74,7 +82,10 @@ static int withdraw(hook *self);
 #define ALL_ROUTINES(each)                                                         \
     ROUTINES_OF(each, d, "d", REAL_FLOPS)                                          \
     ROUTINES_OF(each, z, "D", COMPLEX_FLOPS)                                       \
-    HERMITIAN_ROUTINES_OF(each, z, "D", "d")
+    HERMITIAN_ROUTINES_OF(each, z, "D", "d")                                       \
+    ROUTINES_OF(each, s, "f", REAL_FLOPS)                                          \
+    ROUTINES_OF(each, c, "F", COMPLEX_FLOPS)                                       \
+    HERMITIAN_ROUTINES_OF(each, c, "F", "f")
 
 /* f2py passes no lengths of character arguments, so none are passed on. */
 #define TAKE_10                                                                    \
@@ -148,6 +159,11 @@ decoded(char sign, void *argument)
     }
     case INTEGER:
         return PyLong_FromLong(*(const int *)argument);
+    case FLOAT32:
+        return PyFloat_FromDouble((double)*(const float *)argument);
+    case COMPLEX64:
+        return PyComplex_FromDoubles((double)((const float *)argument)[0],
+                                     (double)((const float *)argument)[1]);
     case FLOAT64:
         return PyFloat_FromDouble(*(const double *)argument);
     case COMPLEX128:

@@ -134,6 +134,7 @@ PyMethodDef *method_definition(PyObject *builtin, const char *name);
 
 /* NumPy's type numbers. */
 enum {
+    NPY_FLOAT32 = 11,
     NPY_FLOAT64 = 12,
     NPY_COMPLEX64 = 14,
     NPY_COMPLEX128 = 15,

@@ -59,11 +59,13 @@ typedef struct {
     int flops;             /* REAL_FLOPS or COMPLEX_FLOPS */
 } dtype;
 
-enum { FLOAT64, COMPLEX128, NUM_DTYPES };
+enum { FLOAT64, COMPLEX128, FLOAT32, COMPLEX64, NUM_DTYPES };
 
 static const dtype dtypes[NUM_DTYPES] = {
     [FLOAT64] = {"d", NPY_FLOAT64, REAL_FLOPS},
     [COMPLEX128] = {"D", NPY_COMPLEX128, COMPLEX_FLOPS},
+    [FLOAT32] = {"f", NPY_FLOAT32, REAL_FLOPS},
+    [COMPLEX64] = {"F", NPY_COMPLEX64, COMPLEX_FLOPS},
 };
 
 /* Where a ufunc's dimensions and steps hold those of a matrix product; 0 where it has
@@ -87,7 +89,9 @@ static int withdraw(hook *self);
 #define DECLARED(ufunc, dtype)                                                     \
     static void routed_##ufunc##_##dtype(char **, const Py_ssize_t *,              \
                                          const Py_ssize_t *, void *);
-#define OF_EVERY_DTYPE(each, ufunc) each(ufunc, FLOAT64) each(ufunc, COMPLEX128)
+#define OF_EVERY_DTYPE(each, ufunc)                                                \
+    each(ufunc, FLOAT64) each(ufunc, COMPLEX128) each(ufunc, FLOAT32)              \
+        each(ufunc, COMPLEX64)
 
 OF_EVERY_DTYPE(DECLARED, MATMUL)
 OF_EVERY_DTYPE(DECLARED, VECDOT)

@@ -30,6 +30,8 @@ BLAS: Final = "scipy.linalg._fblas"
 DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "d": np.dtype(np.float64),
     "z": np.dtype(np.complex128),
+    "s": np.dtype(np.float32),
+    "c": np.dtype(np.complex64),
 }
 """What hooks catch products of, by BLAS's letters; loops.c and blas.c have the same."""
 

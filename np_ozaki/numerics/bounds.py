@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from np_ozaki import hooks
 from np_ozaki.errors import OptionError, ShapeError, refusal
 from np_ozaki.numerics.formats import DOUBLE, Format
 
@@ -573,7 +574,9 @@ def _outward(k: int) -> float:
 
 def _norm2(values: _Float, exponents: _Int) -> _Scaled:
     """Return the 2-norms of ``values * 2**exponents``, rounded up."""
-    squares = np.einsum("ij,ij->i", values, values) * _outward(values.shape[1])
+    # In a scope they might have fewer bits than the factor allows for.
+    with hooks.unrouted():
+        squares = np.einsum("ij,ij->i", values, values) * _outward(values.shape[1])
     return _Scaled(np.sqrt(squares), exponents)
 
 

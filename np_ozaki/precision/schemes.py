@@ -101,6 +101,27 @@ def tolerance_exponent(tolerance: float, to: Format = DOUBLE) -> int:
     return t
 
 
+def keeps_tolerance(options: Options, to: Format) -> bool:
+    """Return whether results of a format can keep the precision of options.
+
+    Parameters
+    ----------
+    options : Options
+        Of a product by moduli.
+    to : Format
+        Of its result.
+
+    Returns
+    -------
+    bool
+        False for tolerances below the spacing of float32.
+    """
+    precision = options.precision
+    if to is DOUBLE or isinstance(precision, (str, Integral)):
+        return True
+    return precision >= 2.0 * to.unit
+
+
 def check_keeps_tolerance(options: Options, to: Format) -> None:
     """Refuse a tolerance that results of a format cannot keep.
 
@@ -116,8 +137,8 @@ def check_keeps_tolerance(options: Options, to: Format) -> None:
     OptionError
         It is below the spacing of float32.
     """
-    precision = options.precision
-    if to is SINGLE and type(precision) is float and precision < 2.0 * to.unit:
+    if not keeps_tolerance(options, to):
+        precision = options.precision
         limit = "a tolerance of float32 products is at least 2**-23, their spacing"
         remedy = "pass float64 operands, or a larger tolerance"
         raise OptionError(refusal("precision", precision, limit, remedy))

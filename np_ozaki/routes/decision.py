@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from np_ozaki import context
 from np_ozaki.config import Options
-from np_ozaki.gemm import FLOAT64, min_flops, native_reason
+from np_ozaki.gemm import FLOAT64, left_out, min_flops, native_reason
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.moduli import COMPLEX_MODULI, MIN_MODULI
+from np_ozaki.precision import keeps_tolerance
 from np_ozaki.stats import CallInfo
 from np_ozaki.tiling import flops
 
@@ -31,11 +33,10 @@ COMPLEX128: Final = np.dtype(np.complex128)
 FLOAT32: Final = np.dtype(np.float32)
 COMPLEX64: Final = np.dtype(np.complex64)
 
-_MULTIPLIED: Final = frozenset({FLOAT64, COMPLEX128, FLOAT32, COMPLEX64})
-"""The dtypes of products that an engine makes."""
-
-_ROUTED: Final = {dtype: dtype for dtype in (FLOAT64, COMPLEX128)}
-"""Those that a scope routes, each found by what is equal to it."""
+_MULTIPLIED: Final = {
+    dtype: dtype for dtype in (FLOAT64, COMPLEX128, FLOAT32, COMPLEX64)
+}
+"""The dtypes of products that an engine makes, each found by what is equal to it."""
 
 
 def options_for(
@@ -65,9 +66,11 @@ def options_for(
     parts = 2 if dtype.kind == "c" else 1
     if flops(parts * m, n, parts * k) < min_flops(options):
         return None
-    reason = native_reason(options)
-    if reason is None and parts == 2:
-        reason = _too_many_moduli(options)
+    reason = (
+        native_reason(options)
+        or left_out(options, dtype, scoped=True)
+        or _too_precise(options, dtype)
+    )
     if reason is not None:
         info = CallInfo(
             route, "native", batch, m, n, k, fallback=reason, dtype=dtype.name
@@ -77,17 +80,19 @@ def options_for(
     return options
 
 
-def _too_many_moduli(options: Options) -> str | None:
-    """Return why a scope's number of moduli is one of real products only, or None.
+def _too_precise(options: Options, dtype: np.dtype[Any]) -> str | None:
+    """Return why a scope's precision is none of products of a dtype, or None.
 
-    Whoever asks for such a complex product by name gets an error, and so do scopes that
-    allow no native product.
+    Whoever asks for such a product by name gets an error, and so do scopes that allow
+    no native product.
     """
     given, most = options.precision, len(COMPLEX_MODULI)
     if options.scheme != "moduli" or options.reproducible:
         return None
-    if type(given) is int and given > most:
+    if dtype.kind == "c" and type(given) is int and given > most:
         return f"precision={given}: complex products take {MIN_MODULI} to {most} moduli"
+    if not keeps_tolerance(options, format_of(dtype)):
+        return f"precision={given}: float32 keeps no tolerance below 2**-23"
     return None
 
 
@@ -119,7 +124,7 @@ def as_array(x: Any, classes: frozenset[type]) -> NDArray[Any] | None:
 
 
 def routed_dtype(a: NDArray[Any], b: NDArray[Any]) -> np.dtype[Any] | None:
-    """Return the dtype in which NumPy would multiply two arrays, if it is routed.
+    """Return the dtype in which NumPy would multiply two arrays, if an engine does.
 
     Parameters
     ----------
@@ -129,13 +134,13 @@ def routed_dtype(a: NDArray[Any], b: NDArray[Any]) -> np.dtype[Any] | None:
     Returns
     -------
     dtype or None
-        `FLOAT64` or `COMPLEX128` itself, of native byte order.
+        The one object of it that has native byte order.
     """
     if a.dtype is b.dtype is FLOAT64:
         return FLOAT64
     if a.dtype.kind not in "biufc" or b.dtype.kind not in "biufc":
         return None
-    return _ROUTED.get(np.result_type(a.dtype, b.dtype))
+    return _MULTIPLIED.get(np.result_type(a.dtype, b.dtype))
 
 
 def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

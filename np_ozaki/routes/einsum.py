@@ -21,8 +21,6 @@ from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.gemm import product, signal
 from np_ozaki.routes.decision import (
-    COMPLEX128,
-    FLOAT64,
     as_array,
     as_dtype,
     options_for,
@@ -329,15 +327,19 @@ def _multiplied(c: _Contraction, out: Array, groups: _Groups, options: Options) 
     signal(outcome, functools.partial(np.einsum, "ij,jk"))
 
 
-_DTYPE_NAMES = {
-    FLOAT64: (np.float64, float, FLOAT64, "float64", "f8", "d"),
-    COMPLEX128: (np.complex128, complex, COMPLEX128, "complex128", "c16", "D"),
-}
 _CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
 _Choose = Callable[[str, int, int, int, int, np.dtype[Any]], Options | None]
 """Options for a route's product of batch, m, n, k, dtype; None leaves it to NumPy."""
+
+
+def _is_dtype(given: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether what was passed as a dtype means this one."""
+    try:
+        return bool(np.dtype(given) == dtype)
+    except TypeError:
+        return False  # NumPy's own error
 
 
 def _routed(
@@ -351,7 +353,7 @@ def _routed(
         raise _LeftToNumpy
     given = _parsed(arguments)
     # Any casting will do for a result of the dtype that operands have together.
-    if not (dtype is None or dtype in _DTYPE_NAMES[given.dtype]):
+    if not (dtype is None or _is_dtype(dtype, given.dtype)):
         raise _LeftToNumpy
     sizes = given.sizes()
     whole = _unstretched(given)
@@ -418,7 +420,7 @@ def einsum_product(
     Parameters
     ----------
     arguments : tuple
-        As for `handle_einsum`; both operands may be float64 arrays on a device.
+        As for `handle_einsum`; both operands may be arrays on a device, of one dtype.
     keywords : mapping
         Likewise; no `out` on a device.
     options : Options

@@ -16,7 +16,6 @@ from np_ozaki.engines.prepared import UNPREPARED, Pair
 from np_ozaki.errors import ShapeError
 from np_ozaki.gemm import matmul_arrays, product
 from np_ozaki.routes.decision import (
-    COMPLEX128,
     as_array,
     as_dtype,
     options_for,
@@ -27,7 +26,7 @@ from np_ozaki.stats import CallInfo
 __all__ = ["dot", "handle_dot", "handle_inner", "handle_loop"]
 
 Array = NDArray[Any]
-"""Of float64 or complex128."""
+"""Of float64, complex128, float32 or complex64."""
 
 Steps = tuple[int, int, int]
 
@@ -64,8 +63,8 @@ def handle_loop(
         Strides in bytes: outer, rows, columns; 0 repeats.
     outer, m, k, n : int
         Matrices and their sizes.
-    dtype : {"d", "D"}
-        Of operands and result, float64 or complex128.
+    dtype : {"d", "D", "f", "F"}
+        Of operands and result, as NumPy's letters have it.
 
     Returns
     -------
@@ -80,7 +79,7 @@ def handle_loop(
     a = hooks.array_from_loop(a_pointer, (outer, m, k), a_steps, False, of)
     b = hooks.array_from_loop(b_pointer, (outer, k, n), b_steps, False, of)
     out = hooks.array_from_loop(out_pointer, (outer, m, n), out_steps, True, of)
-    conjugated = _OF_CONJUGATES.get(route) if of is COMPLEX128 else None
+    conjugated = _OF_CONJUGATES.get(route) if of.kind == "c" else None
     _, outcome = product(
         a[:1] if not a_steps[0] else a,
         b[:1] if not b_steps[0] else b,
@@ -111,7 +110,7 @@ def dot(
     Parameters
     ----------
     a : (..., k) ndarray
-        Left operand, of float64 or complex128.
+        Left operand, of float64, complex128, float32 or complex64.
     b : (..., k, n) or (k,) ndarray
         Right operand, of the same dtype.
     out : ndarray or None

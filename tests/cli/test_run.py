@@ -58,11 +58,13 @@ def test_nothing_routed_says_how(terminal):
 def test_fallbacks_by_reason(terminal):
     terminal.write(
         "a.py",
-        "import numpy as np, np_ozaki\nx = np.ones((2, 2), dtype=np.complex64)\n"
-        "np_ozaki.matmul(x, x)\n",
+        "import numpy as np, np_ozaki\nx = np.ones((2, 2), dtype=int)\n"
+        "np_ozaki.matmul(x, x)\ny = x.astype(np.float32)\ny @ y, 1j * x @ x\n",
     )
-    done = terminal.cli("run", "a.py")
-    assert "native because dtypes complex64, complex64: 1 calls" in done.stderr
+    done = terminal.cli("run", "--min-flops", 0, "--dtypes", "float32,float64", "a.py")
+    assert "native because dtypes int64, int64: 1 calls" in done.stderr
+    assert "native because complex128 is not among dtypes: 1 calls" in done.stderr
+    assert "np_ozaki: 1 of 3 counted products routed" in done.stderr
 
 
 def test_inactive_hook_says_what_was_missed(terminal):

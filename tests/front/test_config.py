@@ -23,6 +23,7 @@ def test_every_option_has_a_variable():
             "NP_OZAKI_LOCAL": "1",
             "NP_OZAKI_REPRODUCIBLE": "0",
             "NP_OZAKI_WORKSPACE_BYTES": "50000000",
+            "NP_OZAKI_DTYPES": "complex64, float64",
             "NP_OZAKI_THREADS": "3",
             "NP_OZAKI_HOOKS": "matmul",
         }
@@ -33,6 +34,7 @@ def test_every_option_has_a_variable():
     assert (options.strategy, options.min_flops) == ("performant", 1000)
     assert (options.local, options.reproducible) == (True, False)
     assert options.workspace_bytes == 50_000_000
+    assert options.dtypes == ("float64", "complex64")
     assert config.threads == 3
     assert config.hooks == {"matmul"}
     assert read_config({"NP_OZAKI_HOOKS": "none"}).hooks == frozenset()
@@ -51,6 +53,8 @@ def test_every_option_has_a_variable():
         ("NP_OZAKI_MIN_FLOPS", "1e6"),
         ("NP_OZAKI_LOCAL", "yes"),
         ("NP_OZAKI_WORKSPACE_BYTES", "12"),
+        ("NP_OZAKI_DTYPES", "float64,float16"),
+        ("NP_OZAKI_DTYPES", ","),
         ("NP_OZAKI_THREADS", "0"),
         ("NP_OZAKI_HOOKS", "dot,everything"),
     ],

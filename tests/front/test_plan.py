@@ -63,9 +63,28 @@ def test_complex_plans():
     assert "min_flops" in np_ozaki.plan(100, 100, 100, dtype="D", engine="cpu").scope
     with pytest.raises(np_ozaki.OptionError, match="2 to 22"):
         np_ozaki.plan(5, 5, 5, dtype="D", precision=30, engine="cpu")
-    for dtype in ("float32", int, "no such"):
+    for dtype in ("float16", int, "no such"):
         with pytest.raises(np_ozaki.OperandTypeError, match="dtype="):
             np_ozaki.plan(5, 5, 5, dtype=dtype)
+
+
+def test_plans_of_single_precision():
+    for dtype, flops, num_moduli in ((np.float32, 1, 7), ("complex64", 4, 8)):
+        a = np.ones((40, 50), dtype)
+        _, info = np_ozaki.matmul(a, a.T, return_info=True)
+        plan = np_ozaki.plan(40, 40, 50, dtype=dtype, engine="cpu")
+        assert (plan.dtype, plan.num_moduli) == (info.dtype, info.num_moduli)
+        assert (plan.num_moduli, plan.flops) == (num_moduli, flops * 2 * 40 * 40 * 50)
+        assert plan.scope == f"{plan.dtype} is not among dtypes"
+        double = np_ozaki.plan(4, 4, 5, dtype=dtype, engine="cpu", output="dd")
+        assert double.dtype == np.result_type(dtype, float).name
+        with np_ozaki.enabled(engine="cpu", min_flops=0, dtypes=[dtype]):
+            assert np_ozaki.plan(4, 4, 5, dtype=dtype).scope == "routed"
+            assert np_ozaki.plan(4, 4, 5).engine == "native"
+            assert np_ozaki.plan(4, 4, 5, output="dd").engine == "cpu"
+        with pytest.raises(np_ozaki.OptionError, match="2\\*\\*-23"):
+            np_ozaki.plan(4, 4, 5, dtype=dtype, engine="cpu", precision=1e-9)
+    assert np_ozaki.plan(4, 4, 5, dtype="f", engine="cublas").fallback is not None
 
 
 def test_products_are_counted(monkeypatch):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import np_ozaki
-from np_ozaki import hooks
+from np_ozaki import OzArray, hooks
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.testing import assert_same_bits
 
@@ -101,6 +101,70 @@ def test_what_is_not_ours():
     with scope():
         for x in (f, f + 1j, A.astype(int), A.astype(object)):
             assert not routed(lambda x=x: x @ x.T)
+
+
+def test_dtypes_say_what_is_caught():
+    f, operands = A.astype(np.float32), {}
+    for dtype in ("float64", "complex128", "float32", "complex64"):
+        operands[dtype] = x = (A + 1j * A[::-1] if dtype[0] == "c" else A).astype(dtype)
+        with scope(dtypes=[dtype]) as inside:
+            assert_same_bits(x @ x.T, np_ozaki.matmul(x, x.T))
+        assert inside.stats().calls("native") == 0
+    for dtype, x in operands.items():
+        with scope(dtypes=operands.keys() - {dtype}) as inside:
+            native, wrapped = np_ozaki.matmul(x, x.T), np.asarray(OzArray(x) @ x.T)
+            np.vdot(OzArray(x), x)  # conjugates on the way
+            np.testing.assert_allclose(x @ x.T, native, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(native, wrapped, rtol=1e-5, atol=1e-5)
+            with pytest.raises(np_ozaki.OperandTypeError, match="not among dtypes"):
+                np_ozaki.matmul(x, x.T, precision="exact")
+            with pytest.raises(np_ozaki.OperandTypeError, match="not among dtypes"):
+                np_ozaki.error_bound(x, x.T)
+            before = inside.stats()
+            np_ozaki.matmul(x, x.T, output="dd")  # has no native counterpart
+        assert set(before.routes) == {"matmul", "vdot"}
+        for route in before.routes.values():
+            assert route.fallbacks.keys() == {f"{dtype} is not among dtypes"}
+        assert before.calls("cpu") == 0
+        assert inside.stats().calls("cpu") == 1
+    with scope(dtypes=["float32"], precision=1e-9) as inside:
+        f @ f.T
+    (reason,) = inside.stats().routes["matmul"].fallbacks
+    assert "2**-23" in reason
+    with (
+        scope(dtypes=["float32"], precision=1e-9, min_flops=None, reproducible=True),
+        pytest.raises(np_ozaki.OptionError, match="2\\*\\*-23"),
+    ):
+        f @ f.T
+
+
+def test_what_the_package_adds_up_itself_is_native():
+    bound = np_ozaki.error_bound(A, B, precision=15)
+    hi, lo = np_ozaki.matmul(A, B, output="dd")
+    with scope(precision=2) as inside:
+        assert_same_bits(np_ozaki.error_bound(A, B, precision=15), bound)
+        pair = np_ozaki.matmul(A, B, precision="auto", output="dd")
+    assert_same_bits(pair.hi, hi)
+    assert_same_bits(pair.lo, lo)
+    assert inside.stats().routes.keys() == {"matmul"}
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "error"),
+    [
+        ("float32", np_ozaki.OperandTypeError),
+        (np.float32, np_ozaki.OperandTypeError),
+        (4, np_ozaki.OperandTypeError),
+        ([], np_ozaki.OptionError),
+        ([None], np_ozaki.OptionError),
+        (["float16"], np_ozaki.OptionError),
+        (["no such"], np_ozaki.OptionError),
+        ([np.longdouble], np_ozaki.OptionError),
+    ],
+)
+def test_dtypes_that_cannot_be(dtypes, error):
+    with pytest.raises(error, match="dtypes="):
+        np_ozaki.enabled(dtypes=dtypes)
 
 
 def test_out_gives_the_same_bits_and_aliases_are_safe():

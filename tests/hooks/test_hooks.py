@@ -229,7 +229,7 @@ def test_loop_arguments(route: Route, dtype: str) -> None:
 
 
 @needs_extension
-@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.int64, np.longdouble])
+@pytest.mark.parametrize("dtype", [np.float16, np.clongdouble, np.int64, np.longdouble])
 def test_other_types_stay_native(route: Route, dtype: type[Any]) -> None:
     handler = Counting()
     route(handler)
@@ -655,7 +655,7 @@ def test_native_pointer_comes_back() -> None:
                 assert loop() == hooked
                 changed = [x != y for x, y in zip(loops(), before)]
                 types = [np.matmul.types[i] for i, x in enumerate(changed) if x]
-                assert types == ["dd->d", "DD->D"]
+                assert types == ["ff->f", "dd->d", "FF->F", "DD->D"]
                 assert _hooks.uninstall("matmul") is True
                 assert loops() == before
             """

@@ -14,6 +14,7 @@ from np_ozaki._kernels.render import (
     OVERLAPPING_STAGES,
     STAGES,
     Digits,
+    Entries,
     Sums,
     Variant,
     is_wide,
@@ -76,6 +77,30 @@ SLICED = [
     ("recombine", Sums(2, (0,), False, "exact")),
 ]
 ADDED = [Sums(8, DIAGONALS, wide, "float64") for wide in (False, True)]  # by FP64 units
+
+SINGLE = Variant(7, "norm", True, single=True, single_result=True)
+OF_ENTRIES = (
+    "scaling_exponents",
+    "accurate",
+    "checksum",
+    "second_look",
+    "rebalance",
+    "samples",
+    "slice_exponents",
+)
+OF_SINGLE = [
+    *((stage, SINGLE) for stage in OF_MODULI + IN_CLUSTERS),
+    *((stage, SINGLE._replace(num_moduli=8)) for stage in IN_CLUSTERS),
+    ("lines_in_clusters", SINGLE._replace(num_moduli=20)),
+    ("reconstruct_tiles", SINGLE._replace(products=7)),
+    ("reconstruct_tiles", SINGLE._replace(symmetric=True, with_check=True)),
+    *((stage, Entries(single=True)) for stage in OF_ENTRIES),
+    ("slices", Digits(4, 8, single=True)),
+    (
+        "recombine",
+        Sums(8, DIAGONALS, False, "exact", single=True, single_result=True),
+    ),
+]
 
 FOLDER = Path(np_ozaki._kernels.__file__).parent
 
@@ -150,8 +175,8 @@ def check_waits(ptx):
 
 
 def check(stage, variant, architecture, double=frozenset(), *, to_ptx=False):
-    known = OF_MODULI + IN_CLUSTERS + OF_SLICES
-    text = source(stage, variant if stage in known else None)
+    told = stage in OF_MODULI + IN_CLUSTERS + OF_SLICES or isinstance(variant, Entries)
+    text = source(stage, variant if told else None)
     ptx, log = compiled(text, architecture, to_ptx=to_ptx)
     assert f".target {architecture}" in ptx
     kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
@@ -239,6 +264,24 @@ def test_every_kind_of_variant(stage, variant, architecture):
 )
 def test_stages_of_slices(stage, variant, architecture):
     check(stage, variant, architecture)
+
+
+@pytest.mark.parametrize(
+    ("stage", "variant", "architecture"),
+    [
+        slow_unless(
+            architecture == "sm_90a" and stage in {"lines_in_clusters", "residues"},
+            stage,
+            variant,
+            architecture,
+        )
+        for stage, variant in OF_SINGLE
+        for architecture in ("sm_75", "sm_90a", "sm_120a")
+        if stage not in IN_CLUSTERS or architecture in WITH_CLUSTERS
+    ],
+)
+def test_stages_of_single_precision(stage, variant, architecture):
+    check(stage, variant, architecture, to_ptx=True)
 
 
 @pytest.mark.parametrize("architecture", ["sm_90a"])

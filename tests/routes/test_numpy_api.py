@@ -356,6 +356,43 @@ def test_every_complex_route_has_the_bits_of_matmul():
     assert inside.stats().routes["dot"].flops["cpu"] == 8 * (3 * 5 * 6 * 4 + 5 * 6 * 5)
 
 
+@pytest.mark.parametrize("dtype", ["f", "F"])
+def test_every_single_route_has_the_bits_of_matmul(dtype):
+    a, b = A.astype("f"), B.astype("f")
+    if dtype == "F":
+        a, b = a + 1j * a[::-1], b - 1j * b[:, ::-1]
+    v = b[:, 0]
+    want, out = np_ozaki.matmul(a, b), np.empty((5, 4), dtype)
+    half = a.real.astype(np.float16)
+    stretched = np.full((4, 10), np.nan, dtype).T[::2]
+    with scope(dtypes=[dtype]) as inside:
+        for result in (
+            a @ b,
+            np.matmul(a[::-1, ::-1], b[::-1], out=stretched)[::-1],
+            a.astype(a.dtype.newbyteorder()) @ b,
+            np.dot(np.asfortranarray(a), b, out),
+            a.dot(b),
+            np.inner(a, b.T),
+            np.einsum("ij,jk->ik", a, b),
+            np.einsum("ij,jk->ki", a, b, dtype=dtype).T,
+            np.tensordot(a, b, 1),
+            np.linalg.multi_dot([a, b]),
+        ):
+            assert_same_bits(result, want)
+        assert_same_bits(half @ b, np_ozaki.matmul(half, b))
+        assert_same_bits(np.dot(half, b), np_ozaki.matmul(half, b))
+        assert_same_bits(np.vecdot(a, v)[2], np_ozaki.matmul(a[2].conj(), v))
+        if HAS_MATVEC:
+            assert_same_bits(np.matvec(a, v), want[:, 0])
+            assert_same_bits(np.vecmat(v, b), np_ozaki.matmul(v.conj(), b))
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+            np.matmul(a * np.float32(1e38), b * np.float32(1e3))
+    assert inside.stats().calls("native") == 0
+    with scope(dtypes=["float64", "complex128"]) as inside:
+        np.testing.assert_array_equal(np.matmul(a, b, dtype="D"), a.astype("D") @ b)
+    assert inside.stats().calls("cpu") == 2  # of this dtype NumPy makes complex128
+
+
 @pytest.mark.parametrize(("a", "b"), [((0, 4), (4, 5)), ((3, 0), (0, 5)), ((0,), (0,))])
 def test_empty_complex_products(a, b):
     x, y = np.ones(a, complex), np.ones(b, complex)

@@ -48,7 +48,9 @@ def small_blocks(request, monkeypatch):
 def integers(*shape, seed=0, letter="d"):
     rng = np.random.default_rng([seed, *shape])
     x = rng.integers(-5, 6, shape).astype(hooks.DTYPES[letter])
-    return x + 1j * rng.integers(-5, 6, shape) if letter == "z" else x
+    if letter in "zc":
+        x.imag = rng.integers(-5, 6, shape)
+    return x
 
 
 def layouts(x):
@@ -68,7 +70,7 @@ def compare(name, *arguments, **keywords):
             for key, x in keywords.items()
         }
         if inside:
-            with scope() as current:
+            with scope(dtypes=[hooks.DTYPES[name[0]]]) as current:
                 result = function(*given, **named)
             routed = current.stats().calls("cpu")
         else:
@@ -405,6 +407,54 @@ def times(factor, x):
     result.real = factor.real * x.real - factor.imag * x.imag
     result.imag = factor.real * x.imag + factor.imag * x.real
     return result
+
+
+@pytest.mark.parametrize("name", [x for x in hooks.NAMES if x[:1] in "sc"])
+def test_routines_of_single_precision(name):
+    letter, routine = name[0], name[1:]
+    operands = [integers(*shape, letter=letter) for shape in SHAPES[routine]]
+    alpha, beta = (2.0 - 1j, -3.0 + 2j) if letter == "c" else (2.5, -3.0)
+    if routine in {"herk", "her2k"}:
+        alpha, beta = (2.5 if routine == "herk" else alpha), -3.0
+    keywords = {"diag": 1} if routine == "trsm" else {}
+    assert compare(name, alpha, *operands, **keywords) == 1
+    if routine[:2] != "tr":
+        shape = getattr(blas, name)(alpha, *operands).shape
+        c = integers(*shape, seed=1, letter=letter)
+        result = {"y" if routine == "gemv" else "c": c}
+        assert compare(name, alpha, *operands, beta=beta, **result) == 1
+    with scope() as inside:
+        getattr(blas, name)(alpha, *operands)
+    (reason,) = inside.stats().routes[name].fallbacks
+    assert reason == f"{hooks.DTYPES[letter].name} is not among dtypes"
+
+
+def test_bits_of_single_routines_are_those_of_matmul():
+    a, b, d = (
+        normals(i, *s).astype("F") for i, s in enumerate([(9, 8), (8, 7), (9, 7)])
+    )
+    square = normals(5, 8, 8).astype("F")
+    real, factor, other = a.real.copy(), np.float32(-0.3), np.float32(0.7)
+    alpha, beta = np.complex64(-0.3 + 0.7j), np.complex64(1.1 - 0.2j)
+    c, want = np_ozaki.matmul(a, b), np_ozaki.matmul(real, b.real)
+    with scope(precision="auto", dtypes=("float32", "complex64")) as inside:
+        result = blas.sgemm(-0.3, real, b.real, 0.7, d.real)
+        assert_same_bits(result, factor * want + other * d.real)
+        result = blas.cgemm(alpha, a.conj().T, b, beta, d, trans_a=2)
+        assert_same_bits(result, times(alpha, c) + times(beta, d))
+        result, once = blas.cherk(-0.3, a), np_ozaki.matmul(a, a.conj().T)
+        assert_same_bits(np.triu(result, 1), np.triu(times(factor, once), 1))
+        assert (result.diagonal().imag == 0).all()
+        t = np.tril(square)
+        result = blas.ctrmm(1.0, square, b, lower=1, trans_a=2)
+        assert_same_bits(result, np_ozaki.matmul(t.conj().T, b))
+        # One rounding to float32, where going through float64 would be two.
+        x = np.array([[1.0, 2.0**-24, 2.0**-54]], np.float32)
+        with scope(precision=20, dtypes=["float32"]):
+            assert blas.sgemm(1.0, x, np.ones((3, 1)))[0, 0] == 1.0 + 2.0**-23
+        large = blas.sgemm(1.0, np.full((2, 2), 1e38), np.full((2, 2), 4.0))
+        assert np.isposinf(large).all()
+    assert inside.stats().calls("native") == 0
 
 
 def test_bits_of_complex_routines_are_those_of_matmul():
