@@ -3,14 +3,15 @@
 //   C' = sum of d_l P / p_l - q P,   d_l = c_l (P / p_l)^-1 modulo p_l.
 //
 // Any representatives of the digits d_l do, since q is found from the sum itself: they
-// come from the bytes of c_l and stay below 2^19.  Two moduli share a weight:
+// come from the bytes of c_l and stay below 2^18.  Two moduli share a weight:
 // d_a P / p_a + d_b P / p_b = (d_a p_b + d_b p_a) P / (p_a p_b).
+//
+// Of complex numbers there are products of x + s y and of x - s y, by turns: a digit of
+// a part is the sum of what each of them adds to it, as tables of that part tell, and
+// stays below 2^19.
 #pragma once
 #include "arithmetic.cuh"
 
-//
-// Of complex numbers there are products of x + s y and of x - s y, by turns: what each of
-// them adds to the digits of a part is told by tables of that part.
 const int RESIDUES = PARTS * NUM_MODULI;
 
 HD uint32 digit(const int* products, int l, int part) {
@@ -32,7 +33,7 @@ HD bool crt(const int* products, int part, uint32* value) {
   for (int i = 0; i < SUM_WORDS; ++i) sums[i] = 0;
 #pragma unroll
   for (int l = 0; l < NUM_MODULI; l += 2) {
-    uint32 pair = digit(products, l, part);  // below 2^28
+    uint32 pair = digit(products, l, part);  // with the next one below PARTS 2^27
     if (l + 1 < NUM_MODULI)
       pair = pair * modulus(l + 1) + digit(products, l + 1, part) * modulus(l);
 #pragma unroll

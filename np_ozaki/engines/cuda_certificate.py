@@ -75,7 +75,8 @@ def first_look(
         Takes the maximum of the bits that each matrix misses.
     """
     stages.device.mark("certificate")
-    k = left.x.shape[2]
+    # Of complex operands: a part of an entry is a sum of twice as many products.
+    k = left.words[2]
     factor, power = cpu_certificate.threshold(target, k, _FIRST_BITS)
     large = math.prod(shape) >= _LARGE_RESULT
     rows_a_thread = _MOST_ROWS_A_THREAD if large else _ROWS_A_THREAD

@@ -4,10 +4,12 @@ import threading
 
 import numpy as np
 import pytest
+from complex_pairs import join
 from devices import LAYOUTS, entries, laid_out, without_memory_once
 
 from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.complex_operand import ComplexOperand, embedded
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import CudaEngine
 from np_ozaki.engines.cuda_lines import Address, structure
@@ -125,6 +127,31 @@ def test_special_lines(place, engine):
     x, y = place.host(a), place.host(b)
     x[0, 1, 2], x[0, 3, 3], y[0, 4, 5] = np.nan, np.inf, -np.inf
     check(place, engine, place.own(x), place.own(y))
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_complex_products(place, engine, layout):
+    """Conjugates have recordings of their own."""
+    scheme, sides = Scheme(16, family="complex"), ("C", layout, "C")
+    for seed in range(2):
+        for conjugated in ((False, False), (True, False), (False, True)):
+            rng = np.random.default_rng(seed)
+            a, b, out = (
+                laid_out(place.own, join(*(entries(rng, x, "wide") for _ in "xy")), y)
+                for x, y in zip(((1, 3, 9), (1, 9, 5), (1, 3, 5)), sides, strict=True)
+            )
+            left = ComplexOperand(a, left=True, conjugated=conjugated[0])
+            right = ComplexOperand(b, left=False, conjugated=conjugated[1])
+            outcome = engine.matmul(left, right, out, scheme, certify="conventional")
+            parts = np.empty((1, 6, 5))
+            real = (
+                embedded(place.host(x.x), left=x.left, conjugated=x.conjugated)
+                for x in (left, right)
+            )
+            expected = CPU.matmul(*real, parts, scheme, certify="conventional")
+            assert_same_bits(place.host(out), join(parts[:, :3], parts[:, 3:]))
+            assert outcome.missing_bits.tolist() == expected.missing_bits.tolist()
+    assert recorded(engine) == 3
 
 
 def test_operands_that_are_one_array(place, engine):

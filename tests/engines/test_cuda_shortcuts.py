@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+from complex_pairs import join
 from devices import entries, without_memory_once
 
 import np_ozaki
@@ -39,7 +40,7 @@ class Front:
             stand_ins = {
                 "cuda_unavailable": lambda: None,
                 "as_device_array": lambda x, *, copy=True: x,
-                "empty_like": lambda x, shape: own(np.full(shape, 7.25)),
+                "empty_like": lambda x, shape: own(np.full(shape, 7.25, x.dtype)),
                 "_cupy": types.SimpleNamespace(
                     ndarray=OnDevice, may_share_memory=np.may_share_memory
                 ),
@@ -112,6 +113,16 @@ def test_from_the_second_replay_on(front, given, a, b, out):
     again = [front.host(x).copy() for x in kept]
     for x, same in zip(kept, again, strict=True):
         assert_same_bits(front.host(x), same)
+
+
+def test_complex_operands(front):
+    # Of the shapes of real ones, which have shortcuts of their own.
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        real = [entries(rng, shape, "ordinary") for shape in ((5, 9), (9, 7))]
+        a, b = (front.own(join(x, x[::-1])) for x in real)
+        front.check(a, b, short=seed > 0, precision=16)
+        front.check(*map(front.own, real), short=seed > 0)
 
 
 def test_the_same_arrays_with_other_entries(front):

@@ -7,7 +7,9 @@ import random
 
 import numpy as np
 import pytest
-from devices import POISON, laid_out
+from complex_pairs import join
+from devices import POISON, laid_out, poisoned
+from np_ozaki._kernels.limb_tables import residue_weights
 from np_ozaki._kernels.render import Variant
 from tile_layout import places, tile_corners, tiles_of
 
@@ -17,11 +19,13 @@ from np_ozaki.engines.cuda_lines import Operands
 from np_ozaki.engines.cuda_tiles import residue_tiles_bytes, tile_shape
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
+    COMPLEX_MODULI,
     MODULI,
     balanced_residue,
     crt_weights,
     modulus_product,
     product_bound,
+    root_of_minus_one,
 )
 from np_ozaki.testing import assert_same_bits
 
@@ -29,6 +33,8 @@ QUICK = (2, 3, 6, 14, 15, 16, 17, 49)
 EVERY = [
     n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in range(2, 50)
 ]
+
+PAIRS = range(2, len(COMPLEX_MODULI) + 1)
 
 # The four quarters of C by products P1 to P7, as they are numbered from 0.
 QUARTERS = {
@@ -84,6 +90,11 @@ def facts_from(place, exponents, special=None):
     return cuda_lines.Facts(place.own(words))
 
 
+def variant_of(num_moduli, dtype):
+    kind = {"family": "complex", "parts": 2} if dtype is complex else {}
+    return Variant(num_moduli, "norm", True, **kind)
+
+
 def special_of(x):
     return np.isinf(x).any(axis=2) + 2 * np.isnan(x).any(axis=2)
 
@@ -101,19 +112,20 @@ def run(
     check=False,
     operands=None,
     engine=None,
+    dtype=np.float64,
     **how,
 ):
     """Return results and flags of reconstruct_tiles as host arrays."""
     engine = engine or place.engine
     if operands is None:
-        operands = np.ones((*mu.shape, 1)), np.ones((*nu.shape, 1))
+        operands = np.ones((*mu.shape, 1), dtype), np.ones((*nu.shape, 1), dtype)
     left, right = (Operands(place.own(x), engine.device) for x in operands)
     facts = [
         facts_from(place, e, special_of(x))
         for e, x in zip((mu, nu), operands, strict=True)
     ]
-    out = laid_out(place.own, np.full(shape, POISON), layout)
-    rest = laid_out(place.own, np.full(shape, POISON), layout) if low else None
+    out = laid_out(place.own, poisoned(shape, dtype), layout)
+    rest = laid_out(place.own, poisoned(shape, dtype), layout) if low else None
     remainders = place.own(np.full(shape, 2**63, np.uint64)) if check else None
     flags = place.own(np.zeros(1, np.int32))
     cuda_tiles.reconstruct_tiles(
@@ -122,7 +134,7 @@ def run(
         left,
         right,
         tuple(facts),
-        Variant(num_moduli, "norm", True),
+        variant_of(num_moduli, dtype),
         out,
         flags,
         rest,
@@ -169,9 +181,9 @@ def test_shapes_of_halves():
 # ---- Values ----------------------------------------------------------------------
 
 
-def values_to_round(rng, num_moduli):
+def values_to_round(rng, num_moduli, family="real"):
     """Return integers at the ends, around halves of last places, and of any size."""
-    bound = product_bound(num_moduli)
+    bound = product_bound(num_moduli, family)
     bits = bound.bit_length()
     values = [0, 1, 2, bound, bound - 1, bound // 2, bound - (bound >> 7)]
     for excess in (1, 2, 11, 31, 32, 33, 64, 96, bits - 54, bits - 53):
@@ -225,6 +237,89 @@ def test_any_bytes(place, n):
     out, *_, flags = run(place, tiles_of(residues), n, mu, nu, (1, 40, 33))
     assert_same_bits(out, rounded(integers_of(residues), mu, nu))
     assert flags == 0
+
+
+# ---- Complex results -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "n", [n if n == 16 else pytest.param(n, marks=pytest.mark.slow) for n in PAIRS]
+)
+def test_both_parts_of_complex_results(place, n):
+    """Among them the ends of the balanced interval, which P odd has on both sides."""
+    rng = random.Random(n)
+    moduli = COMPLEX_MODULI[:n]
+    found = values_to_round(rng, n, "complex")
+    bound = product_bound(n, "complex")
+    found += [s * (bound - d) for s in (1, -1) for d in (0, 1)]
+    found += [bound] * (-len(found) % 6)
+    x, y = (
+        np.array(rng.sample(found, len(found)), object).reshape(1, -1, 6) for _ in "xy"
+    )
+    x[0, 0], y[0, 0] = [bound, -bound] * 3, [bound, bound, -bound, -bound, 0, 0]
+    products = np.empty((2 * n, *x.shape), np.int32)
+    residues = np.empty(products.shape, np.int8)
+    for index, p in enumerate(moduli):
+        for i, sign in enumerate((1, -1)):
+            r = (x + sign * root_of_minus_one(p) * y + p // 2) % p - p // 2
+            steps = np.array([rng.randint(-(2**20), 2**20) for _ in r.flat])
+            products[2 * index + i] = r + p * steps.reshape(r.shape)
+            # In any representation that fits a byte.
+            r = r + p * ((r < 0) & (r + p < 128) & (steps.reshape(r.shape) & 1 == 1))
+            residues[2 * index + i] = r
+    mu = exponents(rng, 1, x.shape[1])
+    nu = np.array([[0, 3, -7, 900, 1060, bound.bit_length() - 1060]])
+    want = join(rounded(x, mu, nu), rounded(y, mu, nu))
+    left_over = np.empty((2, *x.shape))
+    for part, values in enumerate((x, y)):
+        for (_, i, j), value in np.ndenumerate(values):
+            power = -int(mu[0, i] + nu[0, j])
+            c = (want.imag if part else want.real)[0, i, j]
+            left_over[part, 0, i, j] = reference._rest(int(value), power, c)
+    found = run(place, tiles_of(residues), n, mu, nu, x.shape, low=True, dtype=complex)
+    assert_same_bits(found[0], want)
+    assert_same_bits(found[1], join(*left_over))
+    assert found[3] == np.isinf(want.real).any() | np.isinf(want.imag).any()
+    # Without them another text runs; and from int32 products.
+    found = run(
+        place, tiles_of(residues), n, mu, nu, x.shape, dtype=complex, layout="spread"
+    )
+    assert_same_bits(found[0], want)
+    out, rest = (place.own(poisoned(x.shape, complex)) for _ in "cl")
+    engine = place.engine
+    engine.reconstruct(
+        place.own(products),
+        *(
+            Operands(place.own(np.ones((*e.shape, 1), complex)), engine.device)
+            for e in (mu, nu)
+        ),
+        tuple(facts_from(place, e) for e in (mu, nu)),
+        variant_of(n, complex),
+        out,
+        place.own(np.zeros(1, np.int32)),
+        rest,
+    )
+    assert_same_bits(place.host(out), want)
+    assert_same_bits(place.host(rest), join(*left_over))
+
+
+@pytest.mark.parametrize("n", [16, pytest.param(22, marks=pytest.mark.slow)])
+def test_any_bytes_of_complex_results(place, n):
+    # Sums at their ends and beyond the interval, where they wrap in each part.
+    rng = np.random.default_rng(n)
+    residues = rng.choice(np.array([-128, 127], np.int8), (2 * n, 1, 20, 33))
+    residues[:, :, 10:] = rng.integers(-128, 128, (2 * n, 1, 10, 33))
+    residues[:, 0, 0, :2] = -128, 127
+    parts = []
+    for weights in residue_weights(n, "complex", 2):
+        total = sum(
+            w * r.astype(object) for w, r in zip(weights, residues, strict=True)
+        )
+        product = modulus_product(n, "complex")
+        parts.append((total + product // 2) % product - product // 2)
+    mu, nu = exponents(random.Random(n), 1, 20), exponents(random.Random(n), 1, 33)
+    out, *_ = run(place, tiles_of(residues), n, mu, nu, (1, 20, 33), dtype=complex)
+    assert_same_bits(out, join(*(rounded(part, mu, nu) for part in parts)))
 
 
 # ---- Against the other reconstruction --------------------------------------------

@@ -19,6 +19,11 @@ Change = Callable[[Any], Any]
 POISON = np.frombuffer(b"\xa5" * 8, np.float64)[0]
 
 
+def poisoned(shape: tuple[int, ...], dtype: Any = np.float64) -> Any:
+    """Return an array of what no product gives."""
+    return np.full(shape, np.frombuffer(b"\xa5" * 16, dtype)[0])
+
+
 @dataclass
 class Place:
     """An engine of a kind of device.
@@ -139,8 +144,7 @@ def without_memory_once(monkeypatch, device) -> list[tuple[int, ...]]:
 
 def _spread(x: Any) -> Any:
     batch, rows, columns = x.shape
-    poison = np.frombuffer(b"\xa5" * x.itemsize, x.dtype)[0]
-    wide = np.full((batch, 2 * rows, 3 * columns), poison)
+    wide = poisoned((batch, 2 * rows, 3 * columns), x.dtype)
     wide[:, ::2, 1::3] = x
     return wide
 

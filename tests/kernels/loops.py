@@ -259,8 +259,8 @@ _OF_VARIANT = """
 #define EACH for (int64 i = 0; i < count; ++i)
 
 extern "C" void each_crt(int64 count, const int* products, uint32* value,
-                         uint8* negative) {
-  EACH negative[i] = crt(products + NUM_MODULI * i, 0, value + VALUE_WORDS * i);
+                         uint8* negative, int64 part) {
+  EACH negative[i] = crt(products + RESIDUES * i, part, value + VALUE_WORDS * i);
 }
 
 extern "C" void each_reconstructed(int64 count, const int* products,
@@ -300,6 +300,21 @@ extern "C" void each_residue(int64 count, const uint64* x, const int* exponent,
     out[i] = (int8)residue_of(residue_sum(value, byte_shift, l), l);
   }
 }
+
+#if PARTS == 2
+// Of x + s y and x - s y, for entries of two words.
+extern "C" void each_pair_of_residues(int64 count, const uint64* words,
+                                      const int* exponent, int8* out, int64 l) {
+  EACH {
+    int shift, of_y;
+    uint64 x = scaled_integer<WIDE, TRUNCATE>(words[2 * i], exponent[i], &shift);
+    uint64 y = scaled_integer<WIDE, TRUNCATE>(words[2 * i + 1], exponent[i], &of_y);
+    int sum = residue_sum(x, shift, l), rotated = rotated_sum(y, of_y, l);
+    out[2 * i] = (int8)residue_of(sum + rotated, l);
+    out[2 * i + 1] = (int8)residue_of(sum - rotated, l);
+  }
+}
+#endif
 """
 
 

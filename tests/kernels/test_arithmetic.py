@@ -14,7 +14,7 @@ import pytest
 import simt
 from loops import WORDS, each, of, plain
 from np_ozaki._kernels.render import Variant, limit_words, quick_products, source
-from test_render import sums_of, tables
+from test_render import PAIRS, pairs_of, sums_of, tables
 
 from np_ozaki.engines.checksum import PRIME, WEIGHT_BITS, weights
 from np_ozaki.numerics import reference
@@ -25,6 +25,7 @@ from np_ozaki.numerics.moduli import (
     moduli_of,
     modulus_product,
     product_bound,
+    root_of_minus_one,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -44,6 +45,13 @@ KINDS = [
     )
     for family, most in (("real", len(MODULI)), ("complex", len(COMPLEX_MODULI)))
     for n in range(2, most + 1)
+]
+
+# Two residues for a modulus: narrow integers and wide ones.
+OF_PAIRS = [
+    pairs_of(16),
+    pairs_of(22, 64),
+    *(pytest.param(pairs_of(n), marks=pytest.mark.slow) for n in PAIRS if n != 16),
 ]
 
 
@@ -80,7 +88,20 @@ def reachable_sums(variant, index):
         sums.append(sums_of([t["wide_low"][at], t["wide_high"][at]], offset))
     words = [t["powers_low"][index], t["powers_high"][index]]
     sums.append(sums_of(words, t["sum_offset"][index]))
-    return min(low for low, _ in sums), max(high for _, high in sums)
+    low, high = min(low for low, _ in sums), max(high for _, high in sums)
+    if variant.parts == 1:
+        return low, high
+    # x + s y and x - s y.
+    rows = range(index, len(t["wide_low"]), n)
+    turned = [
+        sums_of(
+            [t["wide_rotated_low"][at], t["wide_rotated_high"][at]],
+            t["wide_rotated_start"][at],
+        )
+        for at in rows
+    ]
+    furthest = max(max(-least, most) for least, most in turned)
+    return low - furthest, high + furthest
 
 
 @pytest.mark.parametrize(
@@ -92,6 +113,7 @@ def reachable_sums(variant, index):
         Variant(49, "norm", False, 192),
         Variant(16, "norm", False, family="complex"),
         Variant(22, "norm", False, 64, family="complex"),
+        *OF_PAIRS[:2],
     ],
 )
 def test_balanced_on_every_sum_that_bytes_can_make(variant):
@@ -249,6 +271,36 @@ def test_residues_of_scaled_integers(variant):
         r = np.empty(x.size, np.int8)
         each(of(variant), "residue", x.size, as_bits(x), exponent, r, index)
         assert r.tolist() == [balanced_residue(v, p) for v in integers], p
+
+
+@pytest.mark.parametrize("variant", OF_PAIRS)
+def test_residues_of_both_parts_of_scaled_integers(variant):
+    rng = np.random.default_rng(variant.num_moduli)
+    x = random_entries(rng, 1000)
+    # The other part is of any size up to as large.
+    y = random_entries(rng, x.size)
+    y = np.ldexp(np.frexp(y)[0], np.frexp(x)[1] - rng.integers(0, 70, x.size))
+    y[::7] = rng.choice([0.0, -0.0], y[::7].size)
+    words = np.stack([x, y], axis=1)
+    words[::2] = words[::2, ::-1]
+    limit = product_bound(variant.num_moduli, "complex")
+    most = (limit.bit_length() + 1) // 2 + variant.lent_bits
+    exponent = rng.integers(-4, most, x.size) - np.frexp(x)[1]
+    exponent = np.ascontiguousarray(exponent, np.int32)
+    integers = [
+        [scaled(v, e, False) for v in pair]
+        for pair, e in zip(words.tolist(), exponent.tolist(), strict=True)
+    ]
+    r = np.empty((x.size, 2), np.int8)
+    for index, p in enumerate(COMPLEX_MODULI[: variant.num_moduli]):
+        s = root_of_minus_one(p)
+        each(
+            of(variant), "pair_of_residues", len(r), as_bits(words), exponent, r, index
+        )
+        assert r.tolist() == [
+            [balanced_residue(v + sign * s * w, p) for sign in (1, -1)]
+            for v, w in integers
+        ], p
 
 
 # ---- Scaled integers ------------------------------------------------------------
@@ -798,10 +850,14 @@ def representatives(values, n, family, rng):
 
 
 def rebuilt(products, n, family):
-    library = of(Variant(n, "norm", False, family=family))
+    return rebuilt_part(Variant(n, "norm", False, family=family), products, 0)
+
+
+def rebuilt_part(variant, products, part):
+    library = of(variant)
     count, words = products.shape[0], library.value_words()
     value, negative = np.empty((count, words), np.uint32), np.empty(count, np.uint8)
-    each(library, "crt", count, products, value, negative)
+    each(library, "crt", count, products, value, negative, part)
     sizes = [sum(w << 32 * i for i, w in enumerate(row)) for row in value.tolist()]
     return [
         -s if minus else s for s, minus in zip(sizes, negative.tolist(), strict=True)
@@ -827,6 +883,36 @@ def test_integers_out_of_range_wrap_to_the_balanced_interval(n, family):
     assert rebuilt(products, n, family) == [
         balanced_residue(v, product) for v in values
     ]
+
+
+@pytest.mark.parametrize("variant", OF_PAIRS)
+def test_both_parts_come_back_from_their_residues(variant):
+    """Among them the ends of the balanced interval, which P odd has on both sides."""
+    n = variant.num_moduli
+    moduli, rng = COMPLEX_MODULI[:n], random.Random(n)
+    product, bound = modulus_product(n, "complex"), product_bound(n, "complex")
+    assert bound == (product - 1) // 2 == product // 2
+    ends = [s * (bound - d) for s in (1, -1) for d in (0, 1, 2)] + [
+        0,
+        1,
+        -1,
+        bound // 2,
+    ]
+    # What lies beyond wraps by itself in each part.
+    ends += [bound + 1, -bound - 1, product, 5 * product // 2]
+    values = [(x, y) for x in ends for y in ends]
+    values += [tuple(rng.randint(-bound, bound) for _ in "xy") for _ in range(300)]
+    products = np.empty((len(values), 2 * n), np.int32)
+    for index, p in enumerate(moduli):
+        for row, (x, y) in enumerate(values):
+            for i, sign in enumerate((1, -1)):
+                r = (x + sign * root_of_minus_one(p) * y) % p
+                low, high = -((2**31 + r) // p), (2**31 - 1 - r) // p
+                t = rng.choice([0, -1, low, high, rng.randint(low, high)])
+                products[row, 2 * index + i] = r + p * t
+    for part in range(2):
+        found = rebuilt_part(variant, products, part)
+        assert found == [balanced_residue(v[part], product) for v in values]
 
 
 @pytest.mark.parametrize(("n", "family"), KINDS)

@@ -55,6 +55,13 @@ TILES = [
         for kind in ({"products": 7}, {"symmetric": True})
     ),
 ]
+# Two residues for a modulus: narrow integers and wide ones.
+OF_PAIRS = (
+    Variant(16, "norm", True, family="complex", parts=2),
+    Variant(22, "norm", True, family="complex", parts=2),
+    Variant(15, "legacy", False, family="complex", parts=2),
+    Variant(9, "norm", False, 64, family="complex", parts=2),
+)
 OF_MODULI = ("residues", "reduce", "reconstruct", "reconstruct_tiles")
 """Stages that the engine asks for with a variant."""
 
@@ -175,8 +182,11 @@ def check_waits(ptx):
 
 
 def check(stage, variant, architecture, double=frozenset(), *, to_ptx=False):
-    told = stage in OF_MODULI + IN_CLUSTERS + OF_SLICES or isinstance(variant, Entries)
-    text = source(stage, variant if told else None)
+    known = OF_MODULI + IN_CLUSTERS + OF_SLICES
+    if stage not in known and not isinstance(variant, Entries):
+        # Real lines have no plane of a certificate by itself.
+        variant = Entries(2) if stage == "cut_planes" else None
+    text = source(stage, variant)
     ptx, log = compiled(text, architecture, to_ptx=to_ptx)
     assert f".target {architecture}" in ptx
     kernels = re.findall(r"^KERNEL void (\w+)\(", text, re.MULTILINE)
@@ -248,6 +258,37 @@ def test_every_kind_of_variant_in_clusters(stage, variant):
 def test_every_kind_of_variant(stage, variant, architecture):
     # The longest tables take the most memory, which machine code must find.
     check(stage, variant, architecture, to_ptx=variant[0] < 49)
+
+
+@pytest.mark.parametrize(
+    ("stage", "variant", "architecture"),
+    [
+        slow_unless(
+            (stage, i, architecture)
+            in {
+                ("lines_in_clusters", 0, "sm_90a"),
+                ("residues", 1, "sm_75"),
+                ("reconstruct", 0, "sm_75"),
+                ("reconstruct_tiles", 1, "sm_90a"),
+            },
+            stage,
+            variant,
+            architecture,
+        )
+        for stage in (*OF_MODULI, "lines_in_clusters")
+        for i, variant in enumerate(OF_PAIRS)
+        for architecture in ARCHITECTURES
+        if stage in OF_MODULI or architecture in WITH_CLUSTERS
+    ],
+)
+def test_two_residues_for_a_modulus(stage, variant, architecture):
+    check(stage, variant, architecture)
+    if "reconstruct" in stage:
+        check(stage, variant._replace(with_low=True), architecture)
+
+
+def test_facts_of_complex_lines():
+    check("scaling_exponents", Entries(2), "sm_75")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from np_ozaki._kernels import render
+from np_ozaki._kernels.limb_tables import residue_weights
 from np_ozaki._kernels.render import (
     STAGES,
     Digits,
@@ -22,15 +23,20 @@ from np_ozaki._kernels.render import (
 from np_ozaki.engines.checksum import PRIME
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.moduli import (
+    COMPLEX_MODULI,
     MODULI,
     balanced_residue,
+    moduli_of,
     modulus_product,
     product_bound,
+    root_of_minus_one,
 )
 from np_ozaki.tiling import INT8_K_BLOCK
 
 SCALINGS = ("norm", "accurate", "legacy")
 COUNTS = range(2, 50)
+PAIRS = range(2, len(COMPLEX_MODULI) + 1)
+"""Numbers of moduli of complex products that take two residues for each."""
 
 
 @functools.cache
@@ -131,15 +137,87 @@ def test_sums_stay_among_the_floats_that_are_integers(n):
             assert start + high < 2**24
 
 
-@pytest.mark.parametrize("n", COUNTS)
-def test_quotient_is_right_or_one_less_where_its_fraction_says_so(n):
-    t, product = tables(Variant(n, "norm", False)), modulus_product(n)
-    largest = sum((4 * 255 * 255 + 255) * (product // p) for p in MODULI[:n])
+def pairs_of(n, lent=0):
+    """Return a variant of two residues for a modulus."""
+    return Variant(n, "norm", False, lent, family="complex", parts=2)
+
+
+@pytest.mark.parametrize("n", PAIRS)
+def test_tables_of_rotated_integers(n):
+    t = tables(pairs_of(n, 64))
+    rows = len(t["wide_low"]) // n
+    assert rows == len(t["wide_rotated_low"]) // n > 8
+    for i, p in enumerate(COMPLEX_MODULI[:n]):
+        s = root_of_minus_one(p)
+        assert s * s % p == p - 1
+        turned = [balanced_residue(s * 2 ** (8 * j), p) for j in range(8 + rows)]
+        words = [t["rotated_low"][i], t["rotated_high"][i]]
+        assert [b for w in words for b in signed_bytes(w)] == turned[:8]
+        assert t["rotated_offset"][i] == balanced_residue(-s * 2**60, p)
+        start = 2**23 + t["bias"][i] - 0x4B000000
+        for q in range(rows):
+            at = q * n + i
+            rest = t["wide_rotated_start"][at]
+            assert rest == balanced_residue(-s * 2 ** (60 + 8 * q), p)
+            both = [t[f"wide_rotated_{name}"][at] for name in ("low", "high")]
+            assert [b for w in both for b in signed_bytes(w)] == turned[q : q + 8]
+            # x + s y and x - s y, of any bytes, are among the floats that are integers.
+            of_x = sums_of([t["wide_low"][at], t["wide_high"][at]], 0)
+            of_y = sums_of(both, rest)
+            begin = start + t["wide_start"][at] - t["bias"][i]
+            assert begin + of_x[0] + min(of_y[0], -of_y[1]) >= 2**23
+            assert begin + of_x[1] + max(of_y[1], -of_y[0]) < 2**24
+        assert t["wide_rotated_start"][i] == t["rotated_offset"][i]
+
+
+@pytest.mark.parametrize("n", PAIRS)
+def test_weights_take_both_parts_from_their_residues(n):
+    """Gaussian integers, and their ends, from x + s y and x - s y modulo p."""
+    product, rng = modulus_product(n, "complex"), random.Random(n)
+    bound = product // 2
+    assert product % 2
+    weights = residue_weights(n, "complex", 2)
+    t, moduli = tables(pairs_of(n)), COMPLEX_MODULI[:n]
+    ends = [0, 1, -1, bound, -bound]
+    some = [rng.randint(-bound, bound) for _ in range(20)]
+    for x, y in [(x, y) for x in ends for y in ends] + list(
+        zip(some, some[::-1], strict=True)
+    ):
+        residues = [
+            (x + sign * root_of_minus_one(p) * y) % p
+            for p in moduli
+            for sign in (1, -1)
+        ]
+        for part, weight in zip((x, y), weights, strict=True):
+            total = sum(r * w for r, w in zip(residues, weight, strict=True))
+            assert (total - part) % product == 0
+    for part, of_part in enumerate(weights):
+        for i, weight in enumerate(of_part):
+            p, at = moduli[i // 2], part * 2 * n + i
+            digits = [t["digit_powers"][at] >> 8 * j & 0xFF for j in range(4)]
+            factor = weight // (product // p)
+            assert weight == factor * (product // p) < product
+            assert digits == [factor * 2 ** (8 * j) % p for j in range(4)]
+            assert t["digit_offset"][at] == -factor * 2**31 % p
+    assert len(t["digit_powers"]) == len(t["digit_offset"]) == 4 * n
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [*(Variant(n, "norm", False) for n in COUNTS), *map(pairs_of, PAIRS)],
+    ids=lambda v: f"{v.num_moduli}-{v.parts}",
+)
+def test_quotient_is_right_or_one_less_where_its_fraction_says_so(variant):
+    n, parts, family = variant.num_moduli, variant.parts, variant.family
+    t, product = tables(variant), modulus_product(n, family)
+    digit = parts * (4 * 255 * 255 + 255)
+    largest = sum(digit * (product // p) for p in moduli_of(n, family))
     assert largest + product < 2 ** (32 * t["SUM_WORDS"])
     # A pair of digits fits a word, and a word's sum of all pairs fits 64 bits.
     pairs = -(-n // 2)
-    assert 2 * (4 * 255 * 255 + 255) * 256 < 2**27
-    assert pairs * 2**27 * 2**32 + 2**33 < 2**64
+    assert digit < parts * 2**18
+    assert 2 * digit * 256 < parts * 2**27
+    assert pairs * parts * 2**27 * 2**32 + 2**33 < 2**64
 
     def quotient(total):
         top = (total >> t["TOP_SHIFT"]) + t["TOP_HALF"]
