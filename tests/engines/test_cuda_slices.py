@@ -569,7 +569,9 @@ def test_cut(place):
 @pytest.mark.parametrize(("size", "most"), [(8192, 2), (16384, 6)])
 def test_memory_of_a_large_product(size, most):
     planes = cuda_slices.planes_of(ORDINARY, size)
-    tiles = cuda_slices._tiles((1, *3 * [size]), ORDINARY, planes, 1 << 40, host=False)
+    tiles = cuda_slices._tiles(
+        (1, *3 * [size]), ORDINARY, planes, 1 << 40, host=False, word=8
+    )
     assert (tiles.m, tiles.n, tiles.k) == (size, 4096, size)
     assert tiles.workspace_bytes < most * 10**9
 
