@@ -57,6 +57,7 @@ from np_ozaki.engines.prepared import (
     Prepared,
     drop_prepared,
 )
+from np_ozaki.errors import CheckError
 from np_ozaki.numerics.moduli import COMPLEX_MODULI, Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.tiling import (
@@ -414,16 +415,19 @@ class CudaEngine(Stages):
             x, y = (z[of_batch(part, z.x)].embedded() for z in (a, b))
             here = np.empty_like(x, shape=(1, 2 * m, n))
             rest = None if low is None else np.empty_like(here)
-            outcome = self.matmul(
-                x,
-                y,
-                here,
-                scheme,
-                workspace_bytes=workspace_bytes,
-                certify=certify,
-                low=rest,
-                check=check,
-            )
+            try:
+                outcome = self.matmul(
+                    x,
+                    y,
+                    here,
+                    scheme,
+                    workspace_bytes=workspace_bytes,
+                    certify=certify,
+                    low=rest,
+                    check=check,
+                )
+            except CheckError as error:
+                raise error.of(part.start) from None
             put_parts(here, out[part])
             if rest is not None:
                 put_parts(rest, low[part])

@@ -14,10 +14,11 @@ from np_ozaki._kernels.render import is_wide, limit_words
 
 from np_ozaki import complex_products, context, tiling
 from np_ozaki.engines import complex_operand, cuda_certificate
-from np_ozaki.engines.base import Scheme
+from np_ozaki.engines.base import Outcome, Scheme
 from np_ozaki.engines.complex_operand import ComplexOperand
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.prepared import Prepared
+from np_ozaki.errors import CheckError
 from np_ozaki.numerics.complex_reference import complex_exponents
 from np_ozaki.numerics.moduli import product_bound
 from np_ozaki.testing import REGIMES, assert_same_bits
@@ -387,6 +388,24 @@ def test_operands_between_multiples_of_sixteen_bytes(place, begin, layout):
         )
         found = join(place.host(out.real), place.host(out.imag))
         assert_same_bits(found, join(want[:, :4], want[:, 4:]))
+
+
+def test_a_failed_check_names_the_matrix_of_the_batch(place, monkeypatch):
+    engine, seen = place.engine, []
+
+    def fail_at_the_third(job, workspace_bytes):
+        seen.append(job)
+        if len(seen) == 3:
+            raise CheckError(0, (slice(0, 8), slice(0, 5)), (5,), (0,))
+        return Outcome(False, False, 0, 1)
+
+    monkeypatch.setattr(engine, "_within_memory", fail_at_the_third)
+    a, b = (place.own(x) for x in (normals(1, (4, 4, 6)), normals(2, (4, 6, 5))))
+    out = place.own(poisoned((4, 4, 5), complex))
+    operands = ComplexOperand(a, left=True), ComplexOperand(b, left=False)
+    with pytest.raises(CheckError) as caught:
+        engine.matmul(*operands, out, ORDINARY, check=True)
+    assert caught.value.matrix == 2
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 0, 4), (1, 0, 3, 4), (1, 3, 2, 0)])
