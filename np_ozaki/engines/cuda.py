@@ -679,7 +679,9 @@ class CudaEngine(Stages):
         enter_both(left, right, rows[0], columns[0])
         for number, j in enumerate(columns):
             right.enter(j)
-            for i in rows:
+            # Back and forth: the last rows of a panel of columns are the next one's
+            # first, and made once for both.
+            for i in rows if number % 2 == 0 else rows[::-1]:
                 left.enter(i)
                 tile = copies.result(out[:, i, j])
                 rest = None if job.low is None else copies.result(job.low[:, i, j])
