@@ -371,3 +371,18 @@ def test_long_k_goes_by_way_of_int32(place, engine, monkeypatch):
     finally:
         for choose in (tiling.choose_cuda_tiles, tiling.choose_residue_tiles):
             choose.cache_clear()
+
+
+def test_tiles_are_taken_back_and_forth(place, engine, monkeypatch):
+    def quarters(batch, m, n, k, *, num_planes, host, **_):
+        return tiling.CudaTiles(1, 32, 32, k, k, num_planes, host, fused=True)
+
+    monkeypatch.setattr(cuda, "choose_residue_tiles", quarters)
+    names = launched(engine)
+    before = 0 if names is None else len(names)
+    found = check(place, engine, *pair(3, m=64, n=96, k=9), Scheme(5))
+    assert found.tiles == 6
+    if names is not None:
+        made = [x for x in names[before:] if x.startswith("lines_in_cluster")]
+        # Both operands at first, then what is new: two panels of B, rows three times.
+        assert len(made) == 1 + 2 + 3
