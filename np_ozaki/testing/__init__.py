@@ -16,6 +16,7 @@ of yours as well as for `np_ozaki.matmul`.  Only the strategies need Hypothesis
 from np_ozaki.testing.accuracy import assert_error_bound
 from np_ozaki.testing.bits import assert_same_bits
 from np_ozaki.testing.invariance import (
+    assert_hermitian,
     assert_permutation_invariant,
     assert_scale_invariant,
     assert_symmetric,
@@ -44,6 +45,7 @@ __all__ = [
     "REGIMES",
     "SPECIAL_VALUES",
     "assert_error_bound",
+    "assert_hermitian",
     "assert_permutation_invariant",
     "assert_same_bits",
     "assert_scale_invariant",

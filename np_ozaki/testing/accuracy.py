@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from np_ozaki import hooks
-from np_ozaki.errors import OptionError, ShapeError, refusal
+from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
 from np_ozaki.numerics.formats import Format, format_of
 from np_ozaki.numerics.reference import exact_fractions, exact_product
 from np_ozaki.testing.arguments import integer, operand_pair
 from np_ozaki.testing.bits import shown
+from np_ozaki.testing.parts import concatenated, is_complex, join
 
 __all__ = ["assert_error_bound"]
 
@@ -38,29 +39,33 @@ def assert_error_bound(
     Parameters
     ----------
     a : (..., m, k) array_like
-        Left operand, real.
+        Left operand.
     b : (..., k, n) array_like
         Right operand.
-    c : (..., m, n) array_like of float64
-        The product as computed; of two operands of float32 perhaps in float32.
-    bound : array_like of float64, optional
+    c : (..., m, n) array_like of float64 or complex128
+        The product as computed; of two operands of float32 perhaps in float32, and of
+        complex64 in complex64.
+    bound : array_like of float64 or complex128, optional
         Of the absolute error, in any shape that broadcasts to that of `c`; an infinite
         bound says nothing.  By default ``(k + 1) u |A||B| + k 2**-1075`` with
         u = 2**-53, which conventional FP64 products and ``precision="auto"`` keep to,
         the former if nothing overflows on the way; for float32 u is 2**-24 and the
-        last term k 2**-150.
+        last term k 2**-150.  Of complex products the parts of a complex bound are for
+        the parts of the error, a real one is for both; the default has 2k for k, and
+        |A||B| is of the 2k real products that make up a part.
     entries : int, default 256
         How many entries to look at if there are more: half of them where `c` is
         farthest from a native product, the others anywhere, the same in every call.
-        Each takes some microseconds times k.
+        Each takes some microseconds times k.  Of complex products parts are counted.
 
     Raises
     ------
     AssertionError
         Names the first entry whose error passes the bound, with both values, error,
-        bound and their ratio, and tells how many there are.
+        bound and their ratio, and tells how many there are.  The last index of a
+        complex one is 0 for the real part, 1 for the imaginary one.
     OperandTypeError
-        An operand is not real.
+        An operand has no numbers, or a bound of real products is complex.
     OptionError
         A bound is negative or NaN, or `entries` is below 1.
     ShapeError
@@ -73,8 +78,8 @@ def assert_error_bound(
     Notes
     -----
     An entry that meets a NaN or an infinity of an operand must be what IEEE products
-    give.  Infinity is accepted where the bound lets the exact entry overflow, and a NaN
-    of finite operands never.
+    give, complex ones as four real products and two sums.  Infinity is accepted where
+    the bound lets the exact entry overflow, and a NaN of finite operands never.
 
     Examples
     --------
@@ -93,14 +98,22 @@ ratio 3.4e+07
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     shape = (*batch, left.shape[-2], right.shape[-1])
     computed = np.asarray(c)
-    if computed.dtype not in {np.dtype(np.float64), left.dtype}:
-        raise AssertionError(f"dtype {computed.dtype} of the product is not float64")
+    wide = np.dtype(np.complex128 if is_complex(left) else np.float64)
+    if computed.dtype not in {wide, left.dtype}:
+        raise AssertionError(f"dtype {computed.dtype} of the product is not {wide}")
     to = format_of(computed.dtype)
     # The same numbers; nothing here may be rounded to less.
-    left, right = left.astype(np.float64), right.astype(np.float64)
+    left, right = left.astype(wide), right.astype(wide)
     if computed.shape != shape:
         raise AssertionError(f"shape {computed.shape} of the product is not {shape}")
-    limits = None if bound is None else _checked_bound(bound, shape)
+    limits = None if bound is None else _checked_bound(bound, shape, wide)
+    rows = shape[-2] if is_complex(left) else None
+    if is_complex(left):
+        # Each part is an entry of a real product: rows of real parts, then of others.
+        lower = np.concatenate([left.imag, left.real], -1)
+        left = np.concatenate([concatenated(left.conj(), -1), lower], -2)
+        right, computed = concatenated(right, -2), concatenated(computed, -2)
+        limits = None if limits is None else concatenated(limits, -2)
     left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
     right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
     chosen = _chosen(left, right, computed, limits, entries)
@@ -115,21 +128,42 @@ ratio 3.4e+07
             to,
         )
         if failure is not None:
-            failures.append(f"first at {index}: {failure}")
+            failures.append((_of_parts(index, rows), failure))
     if failures:
+        where, first = min(failures)
         looked_at = f"{len(chosen)}"
         if len(chosen) < computed.size:
             looked_at += f" (sampled from {computed.size})"
         raise AssertionError(
             f"{len(failures)} of {looked_at} entries err by more than the bound, "
-            + failures[0]
+            f"first at {where}: {first}"
         )
 
 
-def _checked_bound(bound: ArrayLike, shape: tuple[int, ...]) -> Array:
-    limits = np.asarray(bound, dtype=np.float64)
-    if not (limits >= 0.0).all():
-        wrong = float(limits[~(limits >= 0.0)][0])
+def _of_parts(index: Index, rows: int | None) -> Index:
+    """Return the index of an entry, with the part if rows of parts were stacked."""
+    if rows is None:
+        return index
+    part, i = divmod(index[-2], rows)
+    return (*index[:-2], i, index[-1], part)
+
+
+def _checked_bound(
+    bound: ArrayLike, shape: tuple[int, ...], wide: np.dtype[Any]
+) -> Array:
+    limits = np.asarray(bound)
+    if limits.dtype.kind == "c" and wide.kind != "c":
+        limit = "the product is real"
+        raise OperandTypeError(
+            refusal("bound.dtype", limits.dtype.name, limit, "pass magnitudes")
+        )
+    if limits.dtype.kind != "c" and wide.kind == "c":
+        limits = limits.astype(np.float64)
+        limits = join(limits, limits)
+    limits = limits.astype(wide)
+    parts = concatenated(np.atleast_1d(limits), -1)
+    if not (parts >= 0.0).all():
+        wrong = float(parts[~(parts >= 0.0)][0])
         raise OptionError(
             refusal("bound", wrong, "an error is not negative", "pass magnitudes")
         )

@@ -14,50 +14,55 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from np_ozaki.errors import OperandTypeError, OptionError, ShapeError, refusal
 
 __all__ = [
+    "entry_dtype",
     "integer",
     "one_of",
     "operand",
     "operand_pair",
-    "real_dtype",
     "require_hypothesis",
 ]
 
 Array = NDArray[Any]
-"""Of float64 or float32."""
+"""Of float64, float32, complex128 or complex64."""
+
+_DTYPES = {np.dtype(char) for char in "dfDF"}
 
 
 def operand(name: str, x: ArrayLike) -> Array:
-    """Return an operand as a stack of float64 or float32 matrices.
+    """Return an operand as a stack of matrices of a dtype that is multiplied.
 
     Parameters
     ----------
     name : str
         Of the argument.
     x : (..., rows, columns) array_like
-        Real.
+        Real or complex.
 
     Returns
     -------
     (..., rows, columns) ndarray
-        The array itself where it is of one of these; all else becomes float64.
+        The array itself where it is of float64, float32, complex128 or complex64;
+        all else becomes float64, or complex128.
 
     Raises
     ------
     OperandTypeError
-        It is not real.
+        Its entries are no numbers.
     ShapeError
         It has fewer than two dimensions.
     """
     array = np.asarray(x)
-    if array.dtype.kind not in "biuf":
-        limit = "assertions are about real products"
+    if array.dtype.kind not in "biufc":
+        limit = "assertions are about products of numbers"
         raise OperandTypeError(
-            refusal(f"{name}.dtype", array.dtype.name, limit, "pass real parts")
+            refusal(f"{name}.dtype", array.dtype.name, limit, "convert it")
         )
     if array.ndim < 2:
         limit = "a matrix has two dimensions"
         raise ShapeError(refusal(f"{name}.shape", array.shape, limit, "reshape it"))
-    kept = np.float32 if array.dtype == np.float32 else np.float64
+    kept = array.dtype.newbyteorder("=")
+    if kept not in _DTYPES:
+        kept = np.dtype(np.complex128 if kept.kind == "c" else np.float64)
     return array.astype(kept, copy=False)
 
 
@@ -67,19 +72,19 @@ def operand_pair(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     Parameters
     ----------
     a : (..., m, k) array_like
-        Real.
+        Real or complex.
     b : (..., k, n) array_like
-        Real.
+        Real or complex.
 
     Returns
     -------
     a, b : ndarray
-        Both of float32 where they were given so, else of float64.
+        Both of the dtype that NumPy promotes them to.
 
     Raises
     ------
     OperandTypeError
-        One is not real.
+        The entries of one are no numbers.
     ShapeError
         They do not fit each other.
     """
@@ -98,13 +103,13 @@ def operand_pair(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     return left.astype(common, copy=False), right.astype(common, copy=False)
 
 
-def real_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def entry_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the dtype of the entries that a strategy draws.
 
     Parameters
     ----------
     dtype : dtype_like
-        float64 or float32.
+        float64, float32, complex128 or complex64.
 
     Returns
     -------
@@ -120,8 +125,8 @@ def real_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         found = None if dtype is None else np.dtype(dtype)
     except TypeError:
         found = None
-    if found is None or found not in {np.dtype(np.float64), np.dtype(np.float32)}:
-        limit = "entries are drawn in float64 or float32"
+    if found is None or found not in _DTYPES:
+        limit = "entries are float64, float32, complex128 or complex64"
         raise OperandTypeError(refusal("dtype", dtype, limit, "pass one of these"))
     return found
 

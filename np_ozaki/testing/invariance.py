@@ -1,8 +1,8 @@
 """Changes of the operands that must change no bit of a product, or only its exponent.
 
-All assertions call the product with ndarrays of two or more dimensions, of float64 or
-both of float32, and without the warnings of overflow and invalid operations: scaled
-data may overflow in entries that are not compared.
+All assertions call the product with ndarrays of two or more dimensions, both of one
+dtype (float64, float32, complex128 or complex64), and without the warnings of overflow
+and invalid operations: scaled data may overflow in entries that are not compared.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from np_ozaki.errors import OperandTypeError, refusal
 from np_ozaki.numerics.formats import format_of
 from np_ozaki.testing.arguments import integer, operand, operand_pair
 from np_ozaki.testing.bits import compare_bits
+from np_ozaki.testing.parts import concatenated, is_complex, join, ldexp
 
 __all__ = [
+    "assert_hermitian",
     "assert_permutation_invariant",
     "assert_scale_invariant",
     "assert_symmetric",
@@ -49,7 +51,7 @@ def assert_scale_invariant(
     product : callable
         Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
-        Left operand, real.
+        Left operand.
     b : (..., k, n) array_like
         Right operand.
     inner : bool, default False
@@ -67,7 +69,7 @@ def assert_scale_invariant(
     AssertionError
         Names the first entry that differs, with both values in hexadecimal.
     OperandTypeError
-        `product` cannot be called, or an operand is not real.
+        `product` cannot be called, or an operand has no numbers.
     OptionError
         `max_shift` or `seed` is out of range.
     ShapeError
@@ -95,12 +97,13 @@ def assert_scale_invariant(
     least = of.lowest + 2 * of.bits
     rows, columns = _Lines(left, -1), _Lines(right, -2)
     lows, highs = rows.lowest + columns.lowest, rows.highest + columns.highest
-    highs = highs + left.shape[-1].bit_length()
+    terms = left.shape[-1] * (1 + is_complex(left))
+    highs = highs + terms.bit_length()
     base = _call(product, left, right)
 
     def compare(x: Array, y: Array, shift: _Exponents, what: str, inside: Any) -> None:
         with np.errstate(all="ignore"):
-            expected = np.ldexp(base, shift)
+            expected = ldexp(base, shift)
         compare_bits(_call(product, x, y), expected, what=what, where=inside)
 
     def in_range(shift: _Exponents) -> NDArray[np.bool_]:
@@ -113,8 +116,8 @@ def assert_scale_invariant(
     s = _shifts(rng, *rows.room(), max_shift)
     t = _shifts(rng, *columns.room(), max_shift)
     compare(
-        np.ldexp(left, s),
-        np.ldexp(right, t),
+        ldexp(left, s),
+        ldexp(right, t),
         s + t,
         "rows times 2**s, columns times 2**t",
         in_range(unscaled) & in_range(s + t),
@@ -127,8 +130,8 @@ def assert_scale_invariant(
         low, high = np.maximum(a_low, -b_high), np.minimum(a_high, -b_low)
         d = _shifts(rng, low, high, max_shift)
         compare(
-            np.ldexp(left, d),
-            np.ldexp(right, -d[:, np.newaxis]),
+            ldexp(left, d),
+            ldexp(right, -d[:, np.newaxis]),
             unscaled,
             "inner index times 2**d and 2**-d",
             in_range(unscaled),
@@ -143,7 +146,7 @@ def assert_symmetric(product: Product, a: ArrayLike) -> None:
     product : callable
         Called as ``product(a, a.T)``; returns the dtype of `a`.
     a : (..., m, k) array_like
-        Real; the last two axes are transposed.
+        The last two axes are transposed.
 
     Raises
     ------
@@ -151,7 +154,7 @@ def assert_symmetric(product: Product, a: ArrayLike) -> None:
         Names the first entry that differs from its mirror image, with both values in
         hexadecimal.
     OperandTypeError
-        `product` cannot be called, or `a` is not real.
+        `product` cannot be called, or `a` has no numbers.
     ShapeError
         `a` is no matrix.
 
@@ -168,6 +171,54 @@ def assert_symmetric(product: Product, a: ArrayLike) -> None:
     compare_bits(c, c.mT, what="A A^T and its transpose")
 
 
+def assert_hermitian(product: Product, a: ArrayLike) -> None:
+    """Raise unless a matrix by its conjugate transpose is Hermitian in every bit.
+
+    The diagonal must be real: imaginary parts are zero.
+
+    Parameters
+    ----------
+    product : callable
+        Called as ``product(a, a.conj().T)``; returns the dtype of `a`.
+    a : (..., m, k) array_like
+        The last two axes are transposed.  Of a real one the product is symmetric.
+
+    Raises
+    ------
+    AssertionError
+        Names the first entry that is not the conjugate of its mirror image, with both
+        values in hexadecimal; a last index of 0 is the real part, 1 the imaginary one.
+    OperandTypeError
+        `product` cannot be called, or `a` has no numbers.
+    ShapeError
+        `a` is no matrix.
+
+    Notes
+    -----
+    The sign of a zero does not count: an imaginary part that is exactly zero is +0 on
+    both sides of the diagonal.  On the diagonal a NaN passes, which infinite entries
+    make there.
+
+    Examples
+    --------
+    >>> import numpy as np, np_ozaki
+    >>> from np_ozaki.testing import assert_hermitian
+    >>> rng = np.random.default_rng(0)
+    >>> a = rng.standard_normal((5, 30)) + 1j * rng.standard_normal((5, 30))
+    >>> assert_hermitian(np_ozaki.matmul, a)
+    """
+    _check_callable(product)
+    x = operand("a", a)
+    c = _call(product, x, x.conj().mT)
+    mirrored = c.mT
+    if is_complex(c):
+        # A sum with 0 makes +0 of -0, and leaves all else.  Of a NaN the sign stays.
+        imag = np.where(np.isnan(c.imag), c.imag, 0.0 - c.imag)
+        mirrored = join(c.real + 0.0, imag + 0.0).mT
+        c = join(c.real + 0.0, c.imag + 0.0)
+    compare_bits(c, mirrored, what="A A^H and its conjugate transpose")
+
+
 def assert_transposes(product: Product, a: ArrayLike, b: ArrayLike) -> None:
     """Raise unless ``(B^T A^T)^T`` has the bits of ``A B``.
 
@@ -176,7 +227,7 @@ def assert_transposes(product: Product, a: ArrayLike, b: ArrayLike) -> None:
     product : callable
         Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
-        Left operand, real; the last two axes are transposed.
+        Left operand; the last two axes are transposed.
     b : (..., k, n) array_like
         Right operand.
 
@@ -185,7 +236,7 @@ def assert_transposes(product: Product, a: ArrayLike, b: ArrayLike) -> None:
     AssertionError
         Names the first entry that differs, with both values in hexadecimal.
     OperandTypeError
-        `product` cannot be called, or an operand is not real.
+        `product` cannot be called, or an operand has no numbers.
     ShapeError
         The operands do not fit.
 
@@ -213,7 +264,7 @@ def assert_permutation_invariant(
     product : callable
         Called as ``product(a, b)``; returns the dtype of `a`.
     a : (..., m, k) array_like
-        Left operand, real.
+        Left operand.
     b : (..., k, n) array_like
         Right operand.
     seed : int, default 0
@@ -224,7 +275,7 @@ def assert_permutation_invariant(
     AssertionError
         Names the first entry that differs, with both values in hexadecimal.
     OperandTypeError
-        `product` cannot be called, or an operand is not real.
+        `product` cannot be called, or an operand has no numbers.
     OptionError
         `seed` is negative.
     ShapeError
@@ -254,13 +305,14 @@ class _Lines:
 
     Parameters
     ----------
-    x : ndarray of float64 or float32
+    x : ndarray
         The stack.
     axes : int or tuple of int
         Those that run along a line.  They stay as axes of length 1.
     """
 
     def __init__(self, x: Array, axes: int | tuple[int, ...]) -> None:
+        x = concatenated(x, axes if isinstance(axes, int) else axes[-1])
         counts = np.isfinite(x) & (x != 0.0)
         exponents = np.frexp(np.where(counts, x, 1.0))[1].astype(np.int64)
         self._of = format_of(x.dtype)

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
-from np_ozaki.numerics.formats import SINGLE, Format, format_of
+from np_ozaki.numerics.formats import DOUBLE, SINGLE, Format, format_of
 from np_ozaki.testing.arguments import (
+    entry_dtype,
     integer,
     one_of,
-    real_dtype,
     require_hypothesis,
 )
+from np_ozaki.testing.parts import concatenated, join, ldexp, real_dtype_of
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
-"""Of float64 or float32."""
+"""Of float64, float32, complex128 or complex64."""
 
 REGIMES = (
     "ordinary",
@@ -59,7 +60,7 @@ PHIS = (0.0, 0.5, 1.0, 2.0, 4.0)
 GRADINGS = ("rows", "columns", "inner")
 """Indices along which `graded_operands` grades."""
 
-_MOST_BITS = {np.dtype(np.float64): 960, np.dtype(np.float32): 100}
+_MOST_BITS = {DOUBLE: 960, SINGLE: 100}
 _SEEDS = 2**32
 
 
@@ -107,6 +108,9 @@ def _by_entries(
     from hypothesis import strategies as st
     from hypothesis.extra import numpy as hnp
 
+    if dtype.kind == "c":
+        part = _by_entries(shape, regime, real_dtype_of(dtype))
+        return st.builds(join, part, part)
     kinds = st.sampled_from(REGIMES) if regime is None else st.just(regime)
     return kinds.flatmap(
         lambda kind: hnp.arrays(dtype, shape, elements=_entries(kind, dtype))
@@ -127,9 +131,9 @@ def matrices(
     rows, columns : int
         Shape, from 0.
     regime : str, optional
-        One of `REGIMES`; any of them by default.
+        One of `REGIMES`; any of them by default, of either part of complex entries.
     dtype : dtype_like, default float64
-        Or float32, whose regimes have its own limits.
+        Or float32, whose regimes have its own limits, complex128 or complex64.
 
     Returns
     -------
@@ -159,7 +163,7 @@ def matrices(
     require_hypothesis()
     shape = integer("rows", rows, 0), integer("columns", columns, 0)
     one_of("regime", regime, REGIMES)
-    return _by_entries(shape, regime, real_dtype(dtype))
+    return _by_entries(shape, regime, entry_dtype(dtype))
 
 
 def operands(
@@ -180,7 +184,7 @@ def operands(
     max_batch_dims : int, default 0
         Most dimensions before the last two, of lengths 1 to 3 that broadcast.
     dtype : dtype_like, default float64
-        Of both; or float32.
+        Of both; or float32, complex128 or complex64.
 
     Returns
     -------
@@ -212,7 +216,7 @@ def operands(
     from hypothesis import strategies as st
     from hypothesis.extra import numpy as hnp
 
-    of = real_dtype(dtype)
+    of = entry_dtype(dtype)
     sides = st.integers(1, integer("max_side", max_side, 1))
     inner = st.integers(1, integer("max_k", max_k, 1))
     batches = hnp.mutually_broadcastable_shapes(
@@ -251,7 +255,7 @@ def random_matrices(
         Exponent of the power of two that multiplies every entry, less where the largest
         would overflow.  None draws one from the whole range, down to subnormal entries.
     dtype : dtype_like, default float64
-        Or float32.
+        Or float32, or complex128 or complex64, whose parts are drawn likewise.
 
     Returns
     -------
@@ -285,7 +289,7 @@ def random_matrices(
 
     lengths = tuple(integer("shape", x, 0) for x in shape)
     phis = st.sampled_from(PHIS) if phi is None else st.just(_checked_phi(phi))
-    dtype = real_dtype(dtype)
+    dtype = entry_dtype(dtype)
     # At the lowest exponent the largest entry vanishes; from the opposite of it on all
     # scales are the same.
     lowest = format_of(dtype).lowest
@@ -327,9 +331,9 @@ def graded_operands(
     grading : str, optional
         One of `GRADINGS`; any of them by default.
     bits : int, optional
-        0 to 960, of float32 0 to 100; by default one of 0 to 100.
+        0 to 960, of float32 and complex64 0 to 100; by default one of 0 to 100.
     dtype : dtype_like, default float64
-        Of both; or float32.
+        Of both; or float32, complex128 or complex64.
 
     Returns
     -------
@@ -361,11 +365,11 @@ def graded_operands(
 
     sizes = integer("m", m, 0), integer("k", k, 0), integer("n", n, 0)
     one_of("grading", grading, GRADINGS)
-    dtype = real_dtype(dtype)
+    dtype = entry_dtype(dtype)
     spans = (
         st.integers(0, 100)
         if bits is None
-        else st.just(integer("bits", bits, 0, _MOST_BITS[dtype]))
+        else st.just(integer("bits", bits, 0, _MOST_BITS[format_of(dtype)]))
     )
     return st.builds(
         functools.partial(_graded_pair, sizes, dtype),
@@ -396,12 +400,16 @@ def _random_matrix(
 
     note(f"random_matrices: seed {seed}, phi={phi}, scale={scale}")
     rng = np.random.default_rng(seed)
-    x = (rng.random(shape) - 0.5) * np.exp(phi * rng.standard_normal(shape))
-    x = x.astype(dtype, copy=False)
-    top = int(np.frexp(np.abs(x).max(initial=0.0))[1])
+
+    def spread() -> Array:
+        x = (rng.random(shape) - 0.5) * np.exp(phi * rng.standard_normal(shape))
+        return x.astype(real_dtype_of(dtype), copy=False)
+
+    x = join(spread(), spread()) if dtype.kind == "c" else spread()
+    top = int(np.frexp(np.abs(concatenated(x, -1)).max(initial=0.0))[1])
     # NumPy reports the underflow that a small scale asks for.
     with np.errstate(under="ignore"):
-        return np.asarray(np.ldexp(x, min(scale, format_of(dtype).top - top)))
+        return ldexp(x, np.asarray(min(scale, format_of(dtype).top - top)))
 
 
 def _graded_pair(
@@ -420,13 +428,19 @@ def _graded_pair(
     )
     m, k, n = sizes
     rng = np.random.default_rng(seed)
-    a, b = ((rng.random(x) - 0.5).astype(dtype) for x in ((m, k), (k, n)))
+
+    def uniform(shape: tuple[int, int]) -> Array:
+        return (rng.random(shape) - 0.5).astype(real_dtype_of(dtype))
+
+    a, b = uniform((m, k)), uniform((k, n))
+    if dtype.kind == "c":
+        a, b = join(a, uniform((m, k))), join(b, uniform((k, n)))
     length = {"rows": m, "columns": n, "inner": k}[grading]
     d = np.rint(np.linspace(bits, -bits, length)).astype(np.intc)
     if shuffled:
         d = rng.permutation(d)
     if grading == "rows":
-        return np.ldexp(a, d[:, np.newaxis]), b
+        return ldexp(a, d[:, np.newaxis]), b
     if grading == "columns":
-        return a, np.ldexp(b, d)
-    return np.ldexp(a, d), np.ldexp(b, -d[:, np.newaxis])
+        return a, ldexp(b, d)
+    return ldexp(a, d), ldexp(b, -d[:, np.newaxis])

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.errors import OperandTypeError, OptionError, refusal
+from np_ozaki.numerics.formats import SINGLE, format_of
 from np_ozaki.testing.arguments import one_of, require_hypothesis
+from np_ozaki.testing.parts import is_complex
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["LAYOUTS", "SPECIAL_VALUES", "layouts", "with_special_values"]
 
 Array = NDArray[Any]
-"""Of float64 or float32."""
+"""Of float64, float32, complex128 or complex64."""
 Drawn = TypeVar("Drawn", bound=Array | tuple[Array, ...])
 
 SPECIAL_VALUES = (
@@ -62,13 +64,15 @@ def with_special_values(
 ) -> SearchStrategy[Drawn]:
     """Return a strategy that overwrites up to eight entries by special values.
 
+    Of complex entries it overwrites parts.
+
     Parameters
     ----------
     strategy : SearchStrategy
         Draws an array, or a tuple of arrays that are changed each on its own.
     values : sequence of float, optional
         What to choose from; `SPECIAL_VALUES` by default, with the subnormal numbers of
-        float32 in its arrays.
+        float32 in arrays of it and of complex64.
 
     Returns
     -------
@@ -108,9 +112,11 @@ def with_special_values(
         if not x.size:
             return st.just(x)
         given = values
-        if values is SPECIAL_VALUES and x.dtype == np.float32:
+        if values is SPECIAL_VALUES and format_of(x.dtype) is SINGLE:
             given = _SINGLE_SPECIAL_VALUES
-        places = st.tuples(st.integers(0, x.size - 1), st.sampled_from(given))
+        places = st.tuples(
+            st.integers(0, x.size * (1 + is_complex(x)) - 1), st.sampled_from(given)
+        )
         return st.lists(places, max_size=_MOST_SPECIAL).map(
             functools.partial(_overwritten, x)
         )
@@ -196,8 +202,9 @@ def _each_array(
 
 def _overwritten(x: Array, places: list[tuple[int, float]]) -> Array:
     changed = np.array(x, order="C")
+    numbers = changed.reshape(-1).view(changed.real.dtype)
     for place, value in places:
-        changed.flat[place] = value
+        numbers[place] = value
     return changed
 
 
@@ -209,7 +216,8 @@ def _laid_out(x: Array, layout: str) -> Array:
     if layout == "transposed":
         return np.array(np.swapaxes(x, *last_two), order="C").swapaxes(*last_two)
     if layout == "gaps":
-        memory = np.full([2 * length + 1 for length in x.shape], np.nan, x.dtype)
+        nan = complex(math.nan, math.nan) if is_complex(x) else math.nan
+        memory = np.full([2 * length + 1 for length in x.shape], nan, x.dtype)
         view = memory[(slice(1, None, 2),) * x.ndim]
         view[...] = x
         return view

@@ -75,6 +75,49 @@ def test_entries_of_float32_are_drawn_in_its_range(data):
     assert (np.abs(x.astype(float)) < high).all()
 
 
+@pytest.mark.parametrize("dtype", [np.complex128, np.complex64])
+def test_parts_of_complex_entries_are_drawn_like_real_ones(dtype):
+    part = dtype(0).real.dtype
+    near = found(
+        matrices(1, 1, dtype=dtype),
+        lambda x: 0 < abs(x.real[0, 0]) < np.finfo(part).tiny and x.imag[0, 0] > 1e30,
+    )
+    assert near.dtype == dtype
+    x = first(random_matrices((2, 3), phi=1.0, scale=4, dtype=dtype))
+    assert_same_bits(
+        x.real, first(random_matrices((2, 3), phi=1.0, scale=4, dtype=part))
+    )
+    assert not np.isin(x.imag, x.real).any()
+    of_parts = [
+        first(graded_operands(7, 7, 7, grading="rows", bits=90, dtype=d))[0]
+        for d in (dtype, part)
+    ]
+    assert_same_bits(of_parts[0].real, of_parts[1])
+    assert np.ptp(np.frexp(of_parts[0].imag)[1]) > 150
+    any_scale = random_matrices((2, 2), scale=None, dtype=dtype)
+    found(any_scale, lambda x: np.abs(x.imag).max() > np.finfo(part).max / 4)
+    with pytest.raises(NoSuchExample):
+        found(any_scale, lambda x: not np.isfinite(x).all(), IN_VAIN)
+    special = with_special_values(matrices(1, 1, "ordinary", dtype=dtype), (np.inf,))
+    found(special, lambda x: np.isinf(x.imag[0, 0]) and np.isfinite(x.real[0, 0]))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_of_complex_entries(layout):
+    strategy = layouts(matrices(2, 3, "ordinary", dtype=np.complex128), layout)
+    x = found(strategy, lambda x: x.imag[0, 0] > 0 > x.real[0, 0])
+    assert x.dtype.newbyteorder("=") == np.complex128
+    assert np.isfinite(x).all()
+    if layout == "gaps":
+        outside = np.asarray(x.base)[0]
+        assert np.isnan(outside.real).all()
+        assert np.isnan(outside.imag).all()
+    assert_same_bits(
+        np_ozaki.matmul(x, x.mT, precision=16),
+        np_ozaki.matmul(x.copy(), x.copy().mT, precision=16),
+    )
+
+
 def test_single_precision_reaches_its_own_limits():
     near = matrices(1, 1, "near overflow", dtype=np.float32)
     assert found(near, lambda x: abs(x[0, 0]) > 2.0**127)
@@ -241,9 +284,9 @@ def test_layouts_of_pairs_differ():
             "bits=101",
         ),
         (
-            lambda: matrices(1, 1, dtype="c16"),
+            lambda: matrices(1, 1, dtype="O"),
             np_ozaki.OperandTypeError,
-            "dtype='c16': entries are drawn in float64 or float32",
+            "dtype='O': entries are float64, float32, complex128 or complex64",
         ),
         (lambda: operands(dtype=None), np_ozaki.OperandTypeError, "dtype=None"),
         (
