@@ -190,6 +190,12 @@ def test_options_of_usage():
         assert eval(shown[field.name]) == field.default
 
 
+@pytest.mark.parametrize("dtype", ["complex128", "float32", "complex64"])
+def test_figures_are_those_of_the_record(dtype):
+    record = table("docs/benchmarks/2026-12-01-complex-single.md", dtype)
+    assert table("docs/complex.md", dtype) == record
+
+
 def exists(code):
     """Return whether a dotted name, cut off at the left, is one of the package."""
     first, *rest = code.split(".")
