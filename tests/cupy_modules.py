@@ -33,6 +33,7 @@ class Cublas(ModuleType):
     CUBLAS_OP_N, CUBLAS_OP_T = 0, 1
     CUBLAS_GEMM_DEFAULT, CUBLAS_DEFAULT_MATH = -1, 0
     CUBLAS_COMPUTE_64F, CUBLAS_COMPUTE_64F_PEDANTIC = 70, 71
+    CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_PEDANTIC = 68, 69
     CUBLASError = CUBLASError
 
     def __init__(self, refused_modes=()):
@@ -58,16 +59,17 @@ class Cublas(ModuleType):
         self, handle, transa, transb, m, n, k, alpha, a, atype, lda, b, btype, ldb,
         beta, c, ctype, ldc, compute_type, algo,
     ):  # fmt: skip
-        assert (atype, btype, ctype, transa, transb) == (1, 1, 1, 0, 0)
+        assert (atype, btype, transa, transb) == (ctype, ctype, 0, 0)
+        dtype = np.dtype({1: "f8", 5: "c16", 0: "f4", 4: "c8"}[ctype])
         self.types.append((self.modes[handle], compute_type))
 
         def matrix(pointer, rows, columns, leading):
             assert leading >= rows
-            kind = ctypes.c_double * (leading * columns)
-            flat = np.frombuffer(kind.from_address(pointer))
+            kind = ctypes.c_byte * (dtype.itemsize * leading * columns)
+            flat = np.frombuffer(kind.from_address(pointer), dtype)
             return flat.reshape(columns, leading)[:, :rows].T
 
-        scale, keep = (ctypes.c_double.from_address(x).value for x in (alpha, beta))
+        scale, keep = (matrix(x, 1, 1, 1)[0, 0] for x in (alpha, beta))
         assert keep == 0.0
         matrix(c, m, n, ldc)[...] = scale * (
             matrix(a, m, k, lda) @ matrix(b, k, n, ldb)
@@ -82,7 +84,8 @@ def stand_in(cublas):
     cupy.empty = lambda shape, dtype: np.empty(shape, dtype).view(DeviceArray)
     cupy.asnumpy = np.asarray
     runtime = ModuleType("cupy.cuda.runtime")
-    runtime.CUDA_R_64F = 1
+    runtime.CUDA_R_64F, runtime.CUDA_C_64F = 1, 5
+    runtime.CUDA_R_32F, runtime.CUDA_C_32F = 0, 4
     runtime.CUDARuntimeError = RuntimeError
     runtime.memGetInfo = lambda: (1000, 2000)
     runtime.getDevice = lambda: 0

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from np_ozaki.cli import chart
 from np_ozaki.cli.contest import LEAST_SECONDS, LOADED_SECONDS, Contest
+from np_ozaki.cli.dtypes import DTYPES
 from np_ozaki.cli.machine import gpu_state, machine
 from np_ozaki.cli.operands import PHI, SEED, Size
 from np_ozaki.cli.options import Subparsers, writable
@@ -30,7 +31,7 @@ from np_ozaki.config import (
 )
 from np_ozaki.engines import choice
 from np_ozaki.errors import EngineUnavailableError, OptionError, OzakiError, refusal
-from np_ozaki.numerics.moduli import MAX_MODULI, MIN_MODULI
+from np_ozaki.numerics.moduli import COMPLEX_MODULI, MAX_MODULI, MIN_MODULI
 from np_ozaki.numerics.slicing import MAX_SLICES, Slicing
 
 __all__ = ["INTERRUPTED", "add_parser"]
@@ -42,7 +43,6 @@ _LONGEST = 1 << 20
 _ENGINES: tuple[EngineName, ...] = ("cpu", "cuda", "cublas")
 _CPU_SIZES = (256, 512, 1024, 2048)
 _GPU_SIZES = (1024, 2048, 4096, 8192, 16384)
-_MODULI: tuple[Precision, ...] = (14, 15, "auto")
 _REPEATS = 7
 _NO_SAMPLES = "clock and power under load are unknown: nvidia-smi does not answer"
 
@@ -86,7 +86,8 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         "--moduli",
         type=_moduli,
         metavar="MODULI",
-        help="precisions of np_ozaki, with commas between (14,15,auto)",
+        help="precisions of np_ozaki, with commas between (14,15,auto; of complex128 "
+        "15,16,auto; of float32 and complex64 7,8,auto)",
     )
     parser.add_argument(
         "--scheme",
@@ -111,7 +112,11 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         help="how products of slices are added (exact)",
     )
     parser.add_argument(
-        "--dtype", type=_dtype, default="float64", help="of the matrices: float64"
+        "--dtype",
+        type=_dtype,
+        default="float64",
+        metavar="DTYPE",
+        help=f"of the matrices: {', '.join(DTYPES)} (float64)",
     )
     parser.add_argument(
         "--engines",
@@ -231,8 +236,8 @@ def _engines(text: str) -> tuple[EngineName, ...]:
 
 
 def _dtype(text: str) -> str:
-    if text != "float64":
-        raise _refuse(text, "np_ozaki multiplies float64 only today", "leave it out")
+    if text not in DTYPES:
+        raise _refuse(text, f"must be one of {', '.join(DTYPES)}", "choose one")
     return text
 
 
@@ -268,11 +273,12 @@ def _command(arguments: argparse.Namespace) -> int:
         json_path = writable(parser, arguments.json)
         moduli, slicings = _moduli_given(arguments), _slicings(arguments)
         engines = arguments.engines or (default_engine(),)
+        _refuse_of_float64(arguments, engines)
         # Data of engine cublas lie where those of engine cuda do.
         of_places = dict.fromkeys("cuda" if x == "cublas" else x for x in engines)
         for engine in of_places:
             try:
-                places.append(open_place(engine))
+                places.append(open_place(engine, DTYPES[arguments.dtype]))
             except EngineUnavailableError:
                 if engine in engines:
                     raise
@@ -288,6 +294,7 @@ def _command(arguments: argparse.Namespace) -> int:
     contests = [
         Contest(
             size,
+            DTYPES[arguments.dtype],
             places,
             moduli,
             slicings=slicings,
@@ -338,9 +345,29 @@ def _moduli_given(arguments: argparse.Namespace) -> tuple[Precision, ...]:
         An option has nobody to be of.
     """
     if "moduli" in arguments.scheme:
-        return tuple(arguments.moduli or _MODULI)
+        found = tuple(arguments.moduli or DTYPES[arguments.dtype].moduli)
+        most = len(COMPLEX_MODULI)
+        for number in found if DTYPES[arguments.dtype].is_complex else ():
+            if number != "auto" and int(number) > most:
+                limit = f"a complex product takes {MIN_MODULI} to {most} moduli"
+                raise OptionError(refusal("--moduli", number, limit, "ask for fewer"))
+        return found
     _refuse_unused(arguments, ("moduli", "syrk"), "moduli")
     return ()
+
+
+def _refuse_of_float64(
+    arguments: argparse.Namespace, engines: Sequence[EngineName]
+) -> None:
+    """Refuse what takes part with float64 only."""
+    given = (
+        ("--scheme", "slices", "slices" in arguments.scheme, "is timed by slices"),
+        ("--engines", "cublas", "cublas" in engines, "is emulated by cuBLAS"),
+    )
+    for option, value, wanted, what in given:
+        if wanted and arguments.dtype != "float64":
+            limit = f"only float64 {what}, and --dtype is {arguments.dtype}"
+            raise OptionError(refusal(option, value, limit, "leave one of them out"))
 
 
 def _slicings(arguments: argparse.Namespace) -> list[Slicing]:

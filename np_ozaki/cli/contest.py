@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from np_ozaki.cli.dtypes import Entries
 from np_ozaki.cli.operands import Operands, Size, product_options
 from np_ozaki.cli.places import Place, host_free_bytes
 from np_ozaki.cli.sampler import GpuUse, Sampler
@@ -42,8 +43,8 @@ _LONGEST_CALL_FLOPS = 2 * 2048**3
 _STAGE_RUNS = 3
 _SCRATCH_BYTES = 1 << 30
 
-_GARBAGE = 2.0**27
-"""Errors in u that no way to multiply in FP64 may have: half of the digits."""
+_GARBAGE_BITS = 0.5
+"""Of the digits; errors of more no way to multiply may have."""
 
 
 @dataclass
@@ -158,6 +159,8 @@ class Contest:
     ----------
     size : Size
         Shapes.
+    entries_of : Entries
+        Their dtype.
     places : sequence of Place
         Where.
     moduli : sequence of "auto" or int
@@ -175,6 +178,7 @@ class Contest:
     def __init__(
         self,
         size: Size,
+        entries_of: Entries,
         places: Sequence[Place],
         moduli: Sequence[Precision],
         *,
@@ -184,6 +188,7 @@ class Contest:
         syrk: bool = False,
     ) -> None:
         self.size = size
+        self._of = entries_of
         self.places = places
         self.load = load
         self.runners = []
@@ -208,10 +213,13 @@ class Contest:
         str or None
             Bytes that it takes and that there are.
         """
-        operands = self.size.operand_bytes
+        operands = self.size.operands
         if any(runner.symmetric and runner.races for runner in self.runners):
-            operands += self.size.left_bytes  # A transposed, to compare with
-        arrays = operands + 2 * self.size.result_bytes
+            operands += self.size.left  # A transposed, to compare with
+        arrays = operands + 2 * self.size.result
+        operands, arrays = (
+            count * self._of.dtype.itemsize for count in (operands, arrays)
+        )
         room = min(_SCRATCH_BYTES, arrays)
         needs = [("the host", operands + room, host_free_bytes())]
         for place in self.places:
@@ -228,7 +236,7 @@ class Contest:
 
     def prepare(self) -> None:
         """Make data and put them in place."""
-        self._operands = operands = Operands(self.size)
+        self._operands = operands = Operands(self.size, self._of)
         self._entries = operands.entries
         for place in self.places:
             self._arrays[place.engine] = (
@@ -323,7 +331,9 @@ class Contest:
     def _inspect_other(self, runner: Runner, out: Any) -> tuple[str, str] | None:
         place, error = runner.place, runner.max_error or 0.0
         emulated = runner.emulated
-        limit = _GARBAGE if emulated else self.size.k + 1.0
+        limit = self._of.parts * self.size.k + 1.0
+        if emulated:
+            limit = 2.0 ** (_GARBAGE_BITS * (self._of.roundoff_bits + 1))
         if not error <= limit:
             state = "unavailable" if emulated else "wrong"
             return state, f"an error of {error:.3g} u, where {limit:.3g} u are allowed"
@@ -437,8 +447,8 @@ class Contest:
             "m": size.m,
             "n": size.n,
             "k": size.k,
-            "flop": flops(size.m, size.n, size.k),
-            "operand_bytes": size.operand_bytes,
+            "flop": self._of.flop(flops(size.m, size.n, size.k)),
+            "operand_bytes": size.operands * self._of.dtype.itemsize,
             "sampled_entries": self._entries,
             "results": [self._row(runner) for runner in self.runners],
         }
@@ -472,7 +482,7 @@ class Contest:
         }
         if runner.seconds:
             median = statistics.median(runner.seconds)
-            count = flops(self.size.m, self.size.n, self.size.k)
+            count = self._of.flop(flops(self.size.m, self.size.n, self.size.k))
             native = self._native_median(runner.place)
             row |= {
                 "median_s": median,

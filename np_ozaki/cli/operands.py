@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.cli.dtypes import Entries
 from np_ozaki.cli.exact import Vectors, exact_entry
 from np_ozaki.config import Precision
 from np_ozaki.engines.parallel import available_threads
 from np_ozaki.functions import matmul
 from np_ozaki.numerics import reference
+from np_ozaki.numerics.complex_reference import complex_matmul
+from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.slice_reference import matmul_by_slices
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.testing import assert_same_bits
 
 __all__ = ["PHI", "SEED", "Operands", "Size", "product_options"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 PHI = 0.5
 """Spread of the data, (rand - 0.5) exp(PHI randn), as in the papers."""
@@ -58,19 +61,19 @@ class Size:
         return f"{self.n}" if square else f"{self.m}x{self.n}x{self.k}"
 
     @property
-    def operand_bytes(self) -> int:
-        """Bytes of A and B."""
-        return 8 * self.k * (self.m + self.n)
+    def operands(self) -> int:
+        """Entries of A and B."""
+        return self.k * (self.m + self.n)
 
     @property
-    def left_bytes(self) -> int:
-        """Bytes of A."""
-        return 8 * self.m * self.k
+    def left(self) -> int:
+        """Entries of A."""
+        return self.m * self.k
 
     @property
-    def result_bytes(self) -> int:
-        """Bytes of A B."""
-        return 8 * self.m * self.n
+    def result(self) -> int:
+        """Entries of A B."""
+        return self.m * self.n
 
 
 class Operands:
@@ -80,54 +83,59 @@ class Operands:
     ----------
     size : Size
         Shapes.
+    entries_of : Entries
+        Of both.
     """
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, entries_of: Entries) -> None:
         m, n, k = size.m, size.n, size.k
         seed = (SEED, m, n, k)
-        self.a = _random((m, k), (*seed, 0))
-        self.b = _random((k, n), (*seed, 1))
+        self._of = entries_of
+        self.a = _matrix((m, k), (*seed, 0), entries_of)
+        self.b = _matrix((k, n), (*seed, 1), entries_of)
         rng = np.random.default_rng((*seed, 2))
         lines = _LINES_OF_LONG if k > _LONG else _LINES
         self.rows: list[int] = rng.choice(m, min(lines, m), replace=False).tolist()
         self.columns: list[int] = rng.choice(n, min(lines, n), replace=False).tolist()
         self.small = m * n * k <= _WHOLE
         self._sampled = self.a[self.rows], self.b[:, self.columns].copy()
-        left, right = Vectors(self._sampled[0]), Vectors(self._sampled[1].T)
+        left = entries_of.real_left(self._sampled[0])
+        right = entries_of.real_right(self._sampled[1])
+        rows, columns = Vectors(left), Vectors(right.T)
         self._exact = [
-            exact_entry(left, i, right, j)
-            for i in range(len(self.rows))
-            for j in range(len(self.columns))
+            exact_entry(rows, i, columns, j)
+            for i in range(len(left))
+            for j in range(right.shape[1])
         ]
         self._by_contract: dict[int | Slicing, Array] = {}
         self._by_cpu: dict[int | Slicing, Array] = {}
 
     @property
     def entries(self) -> int:
-        """Number of entries that are compared with exact ones."""
-        return len(self._exact)
+        """Number of entries that are compared with exact ones, each in all parts."""
+        return len(self._exact) // self._of.parts
 
     def sampled(self, rows: Array) -> Array:
         """Return those entries.
 
         Parameters
         ----------
-        rows : ndarray of float64
+        rows : ndarray
             The sampled rows of a computed product.
 
         Returns
         -------
-        ndarray of float64
+        ndarray
             By row and column of the sample.
         """
         return rows[:, self.columns]
 
     def error(self, sampled: Array) -> float:
-        """Return the largest error, relative to abs(A) abs(B), in u = 2^-53.
+        """Return the largest error of a part, relative to abs(A) abs(B), in u.
 
         Parameters
         ----------
-        sampled : ndarray of float64
+        sampled : ndarray
             From `sampled`.
 
         Returns
@@ -135,18 +143,18 @@ class Operands:
         float
             Infinite for entries that are not finite.
         """
-        pairs = zip(self._exact, sampled.flat, strict=True)
-        return max(exact.error(float(value)) for exact, value in pairs)
+        pairs = zip(self._exact, self._of.real_right(sampled).flat, strict=True)
+        return max(exact.error(float(value)) for exact, value in pairs) / self._of.unit
 
     def check_sampled(self, sampled: Array, scheme: int | Slicing) -> None:
         """Compare sampled entries with the contract in Python integers.
 
         Parameters
         ----------
-        sampled : ndarray of float64
+        sampled : ndarray
             From `sampled`.
         scheme : int or Slicing
-            N of the contract, the scaling is "norm"; or slices.
+            N of the contract, the scaling is "norm"; or slices, of float64 only.
 
         Raises
         ------
@@ -154,9 +162,12 @@ class Operands:
             They differ in a bit.
         """
         if scheme not in self._by_contract:
-            of_slices = isinstance(scheme, Slicing)
-            multiply: Any = matmul_by_slices if of_slices else reference.matmul
-            self._by_contract[scheme] = np.array(multiply(*self._sampled, scheme))
+            dtype = self._of.dtype
+            multiply: Any = complex_matmul if self._of.is_complex else reference.matmul
+            if isinstance(scheme, Slicing):
+                multiply = matmul_by_slices
+            made = multiply(*self._sampled, scheme, to=format_of(dtype))
+            self._by_contract[scheme] = np.array(made, dtype)
         assert_same_bits(sampled, self._by_contract[scheme])
 
     def check_whole(self, product: Array, scheme: int | Slicing) -> None:
@@ -164,7 +175,7 @@ class Operands:
 
         Parameters
         ----------
-        product : (m, n) ndarray of float64
+        product : (m, n) ndarray
             As computed.
         scheme : int or Slicing
             As for `check_sampled`.
@@ -197,6 +208,15 @@ def product_options(scheme: Precision | Slicing | None) -> dict[str, Any]:
     else:
         options = {"scheme": "moduli", "precision": scheme}
     return options | {"scaling": "norm"}
+
+
+def _matrix(shape: tuple[int, int], seed: tuple[int, ...], of: Entries) -> Array:
+    """Return a matrix of a dtype; the real parts are the same for all."""
+    x = np.empty(shape, of.dtype)
+    x.real = _random(shape, seed)
+    if of.is_complex:
+        x.imag = _random(shape, (*seed, 1))
+    return x
 
 
 def _random(shape: tuple[int, int], seed: tuple[int, ...]) -> Array:

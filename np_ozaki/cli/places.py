@@ -10,12 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.cli.dtypes import Entries
 from np_ozaki.config import EngineName
 from np_ozaki.engines import choice
 
 __all__ = ["CpuPlace", "Place", "default_engine", "host_free_bytes", "open_place"]
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 class Place(Protocol):
@@ -89,6 +90,11 @@ class CpuPlace:
     """The host: NumPy with its BLAS, and the CPU engine.
 
     Attributes are those of `Place`.
+
+    Parameters
+    ----------
+    entries_of : Entries
+        Of the matrices.
     """
 
     engine: EngineName = "cpu"
@@ -96,7 +102,8 @@ class CpuPlace:
     emulated: frozenset[str] = frozenset()
     ways: tuple[str, ...] = ("NumPy",)
 
-    def __init__(self) -> None:
+    def __init__(self, entries_of: Entries) -> None:
+        self._of = entries_of
         self.missing: dict[str, str] = {}
 
     def close(self) -> None:
@@ -112,7 +119,7 @@ class CpuPlace:
 
     def empty(self, shape: tuple[int, int]) -> Array:
         """Return an uninitialised matrix."""
-        return np.empty(shape)
+        return np.empty(shape, self._of.dtype)
 
     def rows(self, x: Array, indices: Sequence[int]) -> Array:
         """Return some rows of a matrix."""
@@ -120,7 +127,7 @@ class CpuPlace:
 
     def same_bits(self, x: Array, y: Array) -> bool:
         """Return whether two matrices agree in every bit."""
-        return bool((x.view(np.int64) == y.view(np.int64)).all())
+        return bool((x.view(np.int32) == y.view(np.int32)).all())
 
     def multiply(self, way: str, a: Array, b: Array, out: Array) -> None:
         """Multiply with NumPy."""
@@ -166,13 +173,15 @@ def default_engine() -> EngineName:
     return "cuda" if choice.cuda_unavailable() is None else "cpu"
 
 
-def open_place(engine: EngineName) -> Place:
+def open_place(engine: EngineName, entries_of: Entries) -> Place:
     """Return the place where an engine runs.
 
     Parameters
     ----------
     engine : str
         "cpu" or "cuda".
+    entries_of : Entries
+        Of the matrices.
 
     Returns
     -------
@@ -185,11 +194,11 @@ def open_place(engine: EngineName) -> Place:
         "cuda" without CuPy or a GPU.
     """
     if engine == "cpu":
-        return CpuPlace()
+        return CpuPlace(entries_of)
     choice.cuda_engine()  # says what is missing before CuPy is imported
     from np_ozaki.engines.cuda_bench import CudaPlace
 
-    return CudaPlace()
+    return CudaPlace(entries_of.name)
 
 
 def host_free_bytes() -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from np_ozaki.cli.dtypes import DTYPES
+
 __all__ = ["footer", "header", "problems", "table"]
 
 _COLUMNS = (
@@ -25,12 +27,12 @@ _OF_LOAD = frozenset({"SM MHz", "W"})
 
 _LEGEND = """\
 median    milliseconds a product, with the least and the most of the repeats beside it
-TFLOP/s   2 m n k in the median time{of_symmetric}
+TFLOP/s   {operations} in the median time{of_symmetric}
 x native  speed over {native}{of_load}
-max err   largest error of a sampled entry relative to |A||B|, in u = 2^-53, against
-          exact integers
+max err   largest error of a {part}sampled entry relative to |A||B|, in u = 2^-{bits},
+          against exact integers
 workspace memory of np_ozaki's product besides operands and result
-{turns} on the same random data.
+{turns} on the same random data of {dtype}.
 What np_ozaki's own engines computed had the contract's bits before it was timed."""
 
 _LEGEND_OF_LOAD = """
@@ -225,7 +227,12 @@ def footer(report: dict[str, Any]) -> str:
 def _legend(report: dict[str, Any], native: str) -> str:
     load = report["command"]["load_s"]
     turns = f"Each multiplied for {load:g} s right before its repeats,"
+    entries = DTYPES[report["command"]["dtype"]]
     return _LEGEND.format(
+        operations=entries.operations,
+        part="part of a " if entries.is_complex else "",
+        bits=entries.roundoff_bits,
+        dtype=entries.name,
         native=native,
         of_symmetric=_LEGEND_OF_SYMMETRIC if report["command"]["syrk"] else "",
         of_load=_LEGEND_OF_LOAD if any(map(_was_sampled, report["sizes"])) else "",

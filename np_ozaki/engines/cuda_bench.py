@@ -1,4 +1,4 @@
-"""The GPU's side of `bench`: cuBLAS's own FP64 products, events, facts of the device.
+"""The GPU's side of `bench`: cuBLAS's own products, events, facts of the device.
 
 Each way to multiply has a cuBLAS handle of its own, so that no setting of one reaches
 another or the engine.  All ways make the same call, cublasGemmEx.
@@ -41,7 +41,13 @@ _PEDANTIC_MATH = 2
 _WARM_UP_CALLS = 20
 _TIMED_CALLS = 200
 
-_ONE, _ZERO = np.array(1.0), np.array(0.0)
+_TYPES = {
+    "float64": runtime.CUDA_R_64F,
+    "complex128": runtime.CUDA_C_64F,
+    "float32": runtime.CUDA_R_32F,
+    "complex64": runtime.CUDA_C_32F,
+}
+"""cudaDataType by dtype."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,23 @@ class _Way:
         return new_handle(self.math_mode, settings)
 
 
-_NATIVE = _Way("cuBLAS", cublas.CUBLAS_DEFAULT_MATH, cublas.CUBLAS_COMPUTE_64F)
-_OTHERS = (
-    _Way("cuBLAS pedantic", _PEDANTIC_MATH, cublas.CUBLAS_COMPUTE_64F_PEDANTIC),
+_EMULATED = (
     _Way("cuBLAS emulated", EMULATED_MATH, COMPUTE_EMULATED),
     _Way("cuBLAS emulated 55", EMULATED_MATH, COMPUTE_EMULATED, 55),
 )
+
+
+def _ways(dtype: str) -> tuple[_Way, ...]:
+    """Return the ways to multiply in a dtype, by the hardware first."""
+    compute, pedantic = cublas.CUBLAS_COMPUTE_64F, cublas.CUBLAS_COMPUTE_64F_PEDANTIC
+    if dtype in {"float32", "complex64"}:
+        compute = cublas.CUBLAS_COMPUTE_32F
+        pedantic = cublas.CUBLAS_COMPUTE_32F_PEDANTIC
+    plain = (
+        _Way("cuBLAS", cublas.CUBLAS_DEFAULT_MATH, compute),
+        _Way("cuBLAS pedantic", _PEDANTIC_MATH, pedantic),
+    )
+    return plain + (_EMULATED if dtype == "float64" else ())
 
 
 class CudaPlace:
@@ -98,13 +115,18 @@ class CudaPlace:
     engine : str
         np_ozaki's engine for this place.
     native : str
-        Of the ways, the one that all are compared with: FP64 by the hardware.
+        Of the ways, the one that all are compared with: that of the hardware.
     ways : tuple of str
         What else than np_ozaki can multiply here, `native` first.
     emulated : frozenset of str
         Those that are meant to be emulations; their bits must tell.
     missing : dict of str to str
         Ways that this library does not have, and why.
+
+    Parameters
+    ----------
+    dtype : str
+        Of the matrices.
 
     Raises
     ------
@@ -113,10 +135,12 @@ class CudaPlace:
     """
 
     engine: EngineName = "cuda"
-    native = _NATIVE.name
-    emulated = frozenset(way.name for way in _OTHERS if way.emulated)
+    native = "cuBLAS"
+    emulated = frozenset(way.name for way in _EMULATED)
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: str) -> None:
+        self._dtype = np.dtype(dtype)
+        self._one, self._zero = np.ones((), dtype), np.zeros((), dtype)
         self._device: Any = choice.cuda_engine().device
         if os.environ.get("CUBLAS_EMULATE_DOUBLE_PRECISION", "0") not in {"", "0"}:
             raise EngineUnavailableError(
@@ -128,9 +152,10 @@ class CudaPlace:
                 )
             )
         self._open: dict[str, tuple[_Way, int]] = {}
-        self._open[_NATIVE.name] = _NATIVE, _NATIVE.handle()
+        native, *others = _ways(dtype)
+        self._open[native.name] = native, native.handle()
         self.missing: dict[str, str] = {}
-        for way in _OTHERS:
+        for way in others:
             try:
                 self._open[way.name] = way, way.handle()
             except (cublas.CUBLASError, EngineUnavailableError) as error:
@@ -150,21 +175,21 @@ class CudaPlace:
         self._device.free()
         return int(runtime.memGetInfo()[0])
 
-    def put(self, x: NDArray[np.float64]) -> Any:
+    def put(self, x: NDArray[Any]) -> Any:
         """Return a copy of a host array on the device."""
         return cupy.asarray(x)
 
     def empty(self, shape: tuple[int, int]) -> Any:
         """Return an uninitialised matrix on the device."""
-        return cupy.empty(shape, np.float64)
+        return cupy.empty(shape, self._dtype)
 
-    def rows(self, x: Any, indices: Sequence[int]) -> NDArray[np.float64]:
+    def rows(self, x: Any, indices: Sequence[int]) -> NDArray[Any]:
         """Return some rows of a matrix, on the host."""
         return np.stack([cupy.asnumpy(x[int(i)]) for i in indices])
 
     def same_bits(self, x: Any, y: Any) -> bool:
         """Return whether two matrices agree in every bit."""
-        return bool((x.view(np.int64) == y.view(np.int64)).all())
+        return bool((x.view(np.int32) == y.view(np.int32)).all())
 
     # Products ------------------------------------------------------------------
 
@@ -175,7 +200,7 @@ class CudaPlace:
         """
         (m, k), n = a.shape, b.shape[1]
         chosen, handle = self._open[way]
-        double = runtime.CUDA_R_64F
+        kind = _TYPES[self._dtype.name]
         cublas.gemmEx(
             handle,
             cublas.CUBLAS_OP_N,
@@ -183,16 +208,16 @@ class CudaPlace:
             n,
             m,
             k,
-            _ONE.ctypes.data,
+            self._one.ctypes.data,
             b.data.ptr,
-            double,
+            kind,
             n,
             a.data.ptr,
-            double,
+            kind,
             k,
-            _ZERO.ctypes.data,
+            self._zero.ctypes.data,
             out.data.ptr,
-            double,
+            kind,
             n,
             chosen.compute_type,
             cublas.CUBLAS_GEMM_DEFAULT,

@@ -14,6 +14,7 @@ from processes import heed_interrupts
 
 from np_ozaki import cli, hooks
 from np_ozaki.cli import bench, contest, places
+from np_ozaki.cli.dtypes import DTYPES
 from np_ozaki.engines import choice
 from np_ozaki.engines.base import Outcome
 from np_ozaki.engines.cpu import CpuEngine
@@ -29,7 +30,8 @@ class FakeGpu(places.CpuPlace):
     ways = ("cuBLAS", "cuBLAS emulated")
     emulated = frozenset({"cuBLAS emulated", "cuBLAS emulated 55"})
 
-    def __init__(self):
+    def __init__(self, entries):
+        super().__init__(entries)
         self.missing = {"cuBLAS emulated 55": MISSING}
         self.closed = False
 
@@ -71,8 +73,8 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gpu(here, monkeypatch):
-    place = FakeGpu()
-    monkeypatch.setattr(bench, "open_place", lambda engine: place)
+    place = FakeGpu(DTYPES["float64"])
+    monkeypatch.setattr(bench, "open_place", lambda engine, entries: place)
     return place
 
 
@@ -429,7 +431,7 @@ def test_symmetric_product_without_a_right_one_to_compare_with(here, monkeypatch
 
 def test_native_symmetric_product_is_not_passed_off_as_ours(here, monkeypatch):
     monkeypatch.setattr(FakeGpu, "engine", "native")
-    monkeypatch.setattr(bench, "open_place", lambda engine: FakeGpu())
+    monkeypatch.setattr(bench, "open_place", lambda _, entries: FakeGpu(entries))
     _, report = run("--syrk", "--moduli", "15")
     assert 'engine="native"' in row(report, "native 15 syrk")["reason"]
 
@@ -483,7 +485,7 @@ def test_a_native_product_that_is_garbage(gpu, monkeypatch):
 
 def test_a_native_product_is_not_passed_off_as_ours(here, monkeypatch):
     monkeypatch.setattr(FakeGpu, "engine", "native")
-    monkeypatch.setattr(bench, "open_place", lambda engine: FakeGpu())
+    monkeypatch.setattr(bench, "open_place", lambda _, entries: FakeGpu(entries))
     _, report = run("--moduli", "15")
     ours = row(report, "native 15")
     assert ours["state"] == "unavailable"
@@ -687,3 +689,34 @@ def test_refused_slices(here, capsys, arguments, text):
         status = left.code
     assert status == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "float32", "complex64"])
+def test_other_dtypes(here, capsys, dtype):
+    status, report = run("--dtype", dtype, "--moduli", "8,auto")
+    assert status == 0
+    text = capsys.readouterr().out
+    assert report["command"]["dtype"] == dtype
+    size = report["sizes"][0]
+    operations = 8 if dtype.startswith("complex") else 2
+    assert size["flop"] == operations * size["m"] * size["n"] * size["k"]
+    assert f"{operations} m n k" in text
+    assert ("u = 2^-53" in text) == (dtype == "complex128")
+    states = {x["contestant"]: x["state"] for x in size["results"]}
+    assert states == dict.fromkeys(("NumPy", "cpu 8", "cpu auto"), "measured")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--scheme", "slices"],
+            "only float64 is timed by slices, and --dtype is complex128",
+        ),
+        (["--engines", "cublas"], "only float64 is emulated"),
+        (["--moduli", "23"], "a complex product takes 2 to 22 moduli; ask for fewer"),
+    ],
+)
+def test_what_goes_with_float64_only(here, capsys, arguments, says):
+    assert cli.main(["bench", "--sizes", "8", "--dtype", "complex128", *arguments]) == 2
+    assert says in capsys.readouterr().err

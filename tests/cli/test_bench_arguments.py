@@ -26,8 +26,8 @@ def here(tmp_path, monkeypatch):
         (["--moduli", "15,50"], "'50': must be auto or a number of moduli, 2 to 49"),
         (["--moduli", "exact"], "15 gives FP64 accuracy on ordinary data"),
         (
-            ["--dtype", "float32"],
-            "--dtype: 'float32': np_ozaki multiplies float64 only",
+            ["--dtype", "float16"],
+            "--dtype: 'float16': must be one of float64, complex128, float32",
         ),
         (["--engines", "native"], "--engines: 'native': must be one of cpu, cuda"),
         (["--repeats", "0"], "--repeats: '0': must be a whole number, at least 1"),

@@ -29,13 +29,13 @@ def load(monkeypatch):
     device = SimpleNamespace(free=lambda: None, timeline=Timeline)
     monkeypatch.setattr(choice, "cuda_engine", lambda: SimpleNamespace(device=device))
 
-    def open_place(cublas, library):
+    def open_place(cublas, library, dtype="float64"):
         for name, module in stand_in(cublas).items():
             monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.delitem(sys.modules, NAME, raising=False)
         monkeypatch.delitem(sys.modules, SHARED, raising=False)
         monkeypatch.setattr(importlib.import_module(SHARED), "_library", library)
-        return importlib.import_module(NAME).CudaPlace()
+        return importlib.import_module(NAME).CudaPlace(dtype)
 
     yield open_place
     for name in (NAME, SHARED):
@@ -92,6 +92,32 @@ def test_every_way_multiplies(load):
     assert not place.same_bits(place.put(0.0 * a), place.put(-0.0 * a))
     place.close()
     assert set(cublas.modes.values()) == {"destroyed"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "types"),
+    [
+        ("complex128", [(0, 70), (2, 71)]),
+        ("float32", [(0, 68), (2, 69)]),
+        ("complex64", [(0, 68), (2, 69)]),
+    ],
+)
+def test_other_dtypes_are_not_emulated(load, dtype, types):
+    cublas = Cublas()
+    place = load(cublas, Library, dtype)
+    assert place.ways == ("cuBLAS", "cuBLAS pedantic")
+    a = np.arange(6.0).reshape(2, 3).astype(dtype)
+    b = (np.arange(6.0) - 2).reshape(3, 2).astype(dtype)
+    if a.dtype.kind == "c":
+        a += 1j
+    x, y = place.put(a), place.put(b)
+    for way in place.ways:
+        out = place.empty((2, 2))
+        assert out.dtype == dtype
+        place.multiply(way, x, y, out)
+        assert (np.asarray(out) == a @ b).all()
+    assert cublas.types == types
+    assert not place.same_bits(x, place.put(-a))
 
 
 def test_clock_stages_and_facts(load):
