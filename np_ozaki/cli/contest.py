@@ -333,7 +333,7 @@ class Contest:
         emulated = runner.emulated
         limit = self._of.parts * self.size.k + 1.0
         if emulated:
-            limit = 2.0 ** (_GARBAGE_BITS * (self._of.roundoff_bits + 1))
+            limit = 2.0 ** (_GARBAGE_BITS * (self._of.part.bits + 1))
         if not error <= limit:
             state = "unavailable" if emulated else "wrong"
             return state, f"an error of {error:.3g} u, where {limit:.3g} u are allowed"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from np_ozaki.config import Precision
 from np_ozaki.engines.complex_operand import embedded
+from np_ozaki.numerics.formats import Format, format_of
 
 __all__ = ["DTYPES", "Entries"]
 
@@ -22,14 +23,11 @@ class Entries:
     ----------
     name : str
         Of the dtype.
-    roundoff_bits : int
-        Errors are counted in u = 2^-bits.
     moduli : tuple of "auto" or int
         Precisions that are shown unless others are asked for.
     """
 
     name: str
-    roundoff_bits: int
     moduli: tuple[Precision, ...]
 
     @property
@@ -53,9 +51,13 @@ class Entries:
         return "8 m n k" if self.is_complex else "2 m n k"
 
     @property
-    def unit(self) -> float:
-        """U of these entries in that of float64."""
-        return 2.0 ** (53 - self.roundoff_bits)
+    def part(self) -> Format:
+        """What parts are rounded to; errors are counted in its u."""
+        return format_of(self.dtype)
+
+    def transposed(self, name: str) -> str:
+        """Return how the matrix is written that makes a Gram matrix of X."""
+        return f"{name}.conj().T" if self.is_complex else f"{name}.T"
 
     def flop(self, count: int) -> int:
         """Return the operations of a product, from 2 m n k."""
@@ -93,14 +95,48 @@ class Entries:
             x = embedded(x[np.newaxis], left=False)[0]
         return np.asarray(x, np.float64)
 
+    def left_of(self, real: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the rows of A that `real_left` makes these of.
+
+        Parameters
+        ----------
+        real : (rows, k) or (2 rows, 2k) ndarray of float64
+
+        Returns
+        -------
+        (rows, k) ndarray
+            Of this dtype.
+        """
+        columns = real.shape[1] // self.parts
+        return self.right_of(real[:, :columns])
+
+    def right_of(self, real: NDArray[np.float64]) -> NDArray[Any]:
+        """Return the columns of B, or the result, that `real_right` makes these of.
+
+        Parameters
+        ----------
+        real : (k, columns) or (2k, columns) ndarray of float64
+
+        Returns
+        -------
+        (k, columns) ndarray
+            Of this dtype.
+        """
+        if not self.is_complex:
+            return real.astype(self.dtype, copy=False)
+        rows = len(real) // 2
+        x = np.empty((rows, real.shape[1]), self.dtype)
+        x.real, x.imag = real[:rows], real[rows:]
+        return x
+
 
 DTYPES = {
     entries.name: entries
     for entries in (
-        Entries("float64", 53, (14, 15, "auto")),
-        Entries("complex128", 53, (15, 16, "auto")),
-        Entries("float32", 24, (7, 8, "auto")),
-        Entries("complex64", 24, (7, 8, "auto")),
+        Entries("float64", (14, 15, "auto")),
+        Entries("complex128", (15, 16, "auto")),
+        Entries("float32", (7, 8, "auto")),
+        Entries("complex64", (7, 8, "auto")),
     )
 }
 """By name."""

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki.numerics.reference import round_to_double
+from np_ozaki.numerics.formats import DOUBLE, Format
+from np_ozaki.numerics.reference import round_to
 
 __all__ = ["ExactEntry", "Vectors", "exact_entry"]
-
-_ROUNDOFF_BITS = 53
-"""Errors are counted in u = 2^-53."""
 
 
 class Vectors:
@@ -62,21 +60,24 @@ class ExactEntry:
         The sum of their magnitudes: the entry of abs(A) abs(B), in the same unit.
     exponent : int
         Of that unit.
+    to : Format
+        What it is rounded to; errors are counted in its u.
     """
 
     total: int
     size: int
     exponent: int
+    to: Format = DOUBLE
 
     def rounded(self) -> float:
-        """Return the double nearest to the entry, ties to even.
+        """Return the number nearest to the entry, ties to even.
 
         Returns
         -------
         float
             Infinite where the entry overflows.
         """
-        return round_to_double(self.total, self.exponent)
+        return round_to(self.total, self.exponent, self.to)
 
     def in_units(self, value: float) -> float:
         """Return a magnitude relative to abs(A) abs(B).
@@ -133,7 +134,7 @@ class ExactEntry:
         if not math.isfinite(value):
             # An infinite bound says nothing.  A result may overflow if its error
             # may have carried it there: the entry is at least half of the range.
-            near = math.isinf(value) and abs(self.rounded()) >= 2.0**1023
+            near = math.isinf(value) and abs(self.rounded()) >= 2.0 ** (self.to.top - 1)
             return near and math.copysign(1.0, value) == _sign(self.total)
         if math.isinf(bound):
             return True
@@ -154,14 +155,16 @@ class ExactEntry:
             return 0.0
         if not self.size:
             return math.inf
-        shift = exponent - self.exponent + _ROUNDOFF_BITS
+        shift = exponent - self.exponent + self.to.bits
         try:
             return (numerator << max(shift, 0)) / (self.size << max(-shift, 0))
         except OverflowError:
             return math.inf
 
 
-def exact_entry(a: Vectors, i: int, b: Vectors, j: int) -> ExactEntry:
+def exact_entry(
+    a: Vectors, i: int, b: Vectors, j: int, to: Format = DOUBLE
+) -> ExactEntry:
     """Return one entry of a product, exactly.
 
     Parameters
@@ -174,6 +177,8 @@ def exact_entry(a: Vectors, i: int, b: Vectors, j: int) -> ExactEntry:
         Columns of the right operand.
     j : int
         Which of them.
+    to : Format, optional
+        Of the products that it is compared with.
 
     Returns
     -------
@@ -184,6 +189,7 @@ def exact_entry(a: Vectors, i: int, b: Vectors, j: int) -> ExactEntry:
         total=sum(map(operator.mul, a.integers[i], b.integers[j])),
         size=sum(map(operator.mul, a.sizes[i], b.sizes[j])),
         exponent=a.exponents[i] + b.exponents[j],
+        to=to,
     )
 
 

@@ -1,4 +1,4 @@
-"""Read a real matrix from a file, whatever it holds, or say why not."""
+"""Read a matrix from a file, whatever it holds, or say why not."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 import os
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.cli.dtypes import DTYPES, Entries
 from np_ozaki.errors import OzakiError, refusal
 
 __all__ = ["DENSE_LIMIT_BYTES", "FORMATS", "MatrixFileError", "read_matrix"]
@@ -27,18 +29,20 @@ class MatrixFileError(OzakiError, ValueError):
     """A file does not hold a matrix that can be multiplied."""
 
 
-def read_matrix(path: str) -> NDArray[np.float64]:
-    """Return the real matrix that a file holds.
+def read_matrix(path: str, entries: Entries = DTYPES["float64"]) -> NDArray[Any]:
+    """Return the matrix that a file holds.
 
     Parameters
     ----------
     path : str
         With a suffix of `FORMATS`; ``file.npz:name`` picks one of several arrays.
+    entries : Entries, optional
+        What it shall hold.
 
     Returns
     -------
-    (rows, columns) ndarray of float64
-        Integers and narrower floats are converted.
+    (rows, columns) ndarray
+        Integers and other floats are converted, exactly.
 
     Raises
     ------
@@ -71,7 +75,7 @@ def read_matrix(path: str) -> NDArray[np.float64]:
         raise _refused(
             path, f"is no valid {suffix} file: {problem}", _REMEDY
         ) from error
-    return _as_matrix(path, found)
+    return _as_matrix(path, found, entries)
 
 
 _REMEDY = "save the matrix with numpy.save"
@@ -158,24 +162,30 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _as_matrix(path: str, found: _Found) -> NDArray[np.float64]:
-    if found.dtype.kind not in "biuf":
+def _as_matrix(path: str, found: _Found, entries: Entries) -> NDArray[Any]:
+    if found.dtype.kind == "c" and not entries.is_complex:
         raise _refused(
             path,
             f"holds {found.dtype.name}, real numbers are needed",
-            "pass the real and the imaginary part, or a numeric column",
+            "pass --dtype complex128, or the real and the imaginary part",
+        )
+    if found.dtype.kind not in "biufc":
+        raise _refused(
+            path,
+            f"holds {found.dtype.name}, numbers are needed",
+            "pass a numeric column",
         )
     if found.ndim != 2:
         raise _refused(
             path, f"has shape {found.shape}, two dimensions are needed", "reshape it"
         )
     with np.errstate(all="ignore"):
-        matrix = np.ascontiguousarray(found, dtype=np.float64)
+        matrix = np.ascontiguousarray(found, dtype=entries.dtype)
         changed = (matrix.astype(found.dtype) != found) & (found == found)
     if changed.any():
         raise _refused(
             path,
-            f"holds {found.dtype.name} entries that float64 cannot hold",
-            "round them to float64 first",
+            f"holds {found.dtype.name} entries that {entries.name} cannot hold",
+            f"round them to {entries.name} first",
         )
     return matrix

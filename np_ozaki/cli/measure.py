@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.cli.dtypes import DTYPES, Entries
 from np_ozaki.cli.exact import ExactEntry, Vectors, exact_entry
+from np_ozaki.numerics.formats import DOUBLE
 
 __all__ = ["Case", "Measurement", "Multiplier", "Sample", "measure"]
 
@@ -28,8 +30,6 @@ _SPECIAL_LINES = 48
 """Rows and columns of which entries that are not finite are looked at."""
 
 _SCALES = (297, -297, 83, -83, 11, -11, 1, -1)
-_SMALLEST_NORMAL = 2.0**-1022
-_QUANTUM = 2.0**-1074
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,59 @@ class Case:
     name : str
         For the table.
     a : (m, k) ndarray of float64
-        Left operand.
+        Left operand, as `Entries.real_left` has it.
     b : (k, n) ndarray of float64
-        Right operand.
+        Right operand, likewise.
     symmetric : bool
-        Whether B is A.T.
+        Whether A is B.T, of complex matrices B.conj().T.
+    entries : Entries
+        Of the matrices that are multiplied.
     """
 
     name: str
     a: Array
     b: Array
     symmetric: bool = False
+    entries: Entries = DTYPES["float64"]
+
+    def multiplied(
+        self, multiply: Multiplier, a: Array | None = None
+    ) -> tuple[Array, str, int | None]:
+        """Let somebody multiply.
+
+        Parameters
+        ----------
+        multiply : Multiplier
+            Who computes.
+        a : (m, k) ndarray of float64, optional
+            In place of A.
+
+        Returns
+        -------
+        c : (m, n) ndarray of float64
+            As `Entries.real_right` has it.
+        engine : str
+            Name.
+        num_moduli : int or None
+        """
+        left = self.entries.left_of(self.a if a is None else a)
+        c, engine, num_moduli = multiply(left, self.entries.right_of(self.b))
+        return self.entries.real_right(c), engine, num_moduli
+
+    def entry(self, i: int, j: int) -> str:
+        """Return which entry, or which part of one, row i and column j of C are."""
+        if not self.entries.is_complex:
+            return f"entry ({i}, {j})"
+        rows = self.a.shape[0] // 2
+        part = "imaginary" if i >= rows else "real"
+        return f"the {part} part of entry ({i % rows}, {j})"
+
+    def mirrored(self, c: Array) -> Array:
+        """Return what a symmetric product must be equal to: C.T, or C.conj().T."""
+        if not self.entries.is_complex:
+            return c.T
+        rows = len(c) // 2
+        return np.concatenate((c[:rows].T, -c[rows:].T))
 
 
 class Multiplier(Protocol):
@@ -72,7 +114,9 @@ class Multiplier(Protocol):
         """Whether powers of two that scale an operand scale all bits of a product."""
         ...
 
-    def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
+    def __call__(
+        self, a: NDArray[Any], b: NDArray[Any]
+    ) -> tuple[NDArray[Any], str, int | None]:
         """Return the product, the engine's name and the number of moduli."""
         ...
 
@@ -152,16 +196,19 @@ class Sample:
         self.rows = _spread(self.finite_rows, m)
         self.columns = _spread(self.finite_columns, n)
         self._exact: list[list[ExactEntry]] | None = None
-        self._case = case
+        self.case = case
 
     @property
     def exact(self) -> list[list[ExactEntry]]:
         """The exact entries, by row and column of the sample; computed once."""
         if self._exact is None:
-            a = Vectors(self._case.a[self.rows])
-            b = Vectors(self._case.b[:, self.columns].T)
+            a = Vectors(self.case.a[self.rows])
+            b = Vectors(self.case.b[:, self.columns].T)
             self._exact = [
-                [exact_entry(a, i, b, j) for j in range(len(self.columns))]
+                [
+                    exact_entry(a, i, b, j, self.case.entries.part)
+                    for j in range(len(self.columns))
+                ]
                 for i in range(len(self.rows))
             ]
         return self._exact
@@ -174,7 +221,7 @@ class Sample:
         tuple of int, int, float
             Of up to 48 rows and columns with and without NaN and infinities.
         """
-        a, b = self._case.a, self._case.b
+        a, b = self.case.a, self.case.b
         every_row, every_column = np.arange(a.shape[0]), np.arange(b.shape[1])
         for rows, columns in (
             (self.special_rows, every_column),
@@ -217,12 +264,12 @@ def measure(case: Case, sample: Sample, multiply: Multiplier) -> Measurement:
         With failures if promises are broken.
     """
     start = time.perf_counter()
-    c, engine, num_moduli = multiply(case.a, case.b)
+    c, engine, num_moduli = case.multiplied(multiply)
     seconds = time.perf_counter() - start
     if seconds < _WORTH_REPEATING:
         # The first product of a shape also pays for tables and memory.
         start = time.perf_counter()
-        multiply(case.a, case.b)
+        case.multiplied(multiply)
         seconds = min(seconds, time.perf_counter() - start)
     found = Measurement(engine, num_moduli, seconds)
     bound = multiply.bound(case, sample, c)
@@ -276,10 +323,10 @@ def _compare_entries(
             if exact.size:  # else the entry is 0 for certain
                 largest_bound = max(largest_bound, in_units)
             if problem is None and not exact.within(value, limit):
+                name = sample.case.entry(sample.rows[row], sample.columns[column])
                 problem = (
-                    f"entry ({sample.rows[row]}, {sample.columns[column]}) = "
-                    f"{value!r}: the error of {error:.3g} u exceeds the bound of "
-                    f"{in_units:.3g} u"
+                    f"{name} = {value!r}: the error of {error:.3g} u exceeds the "
+                    f"bound of {in_units:.3g} u"
                 )
     found.max_error, found.correct = worst, correct / computed.size
     if bound is not None:
@@ -295,21 +342,21 @@ def _compare_special(found: Measurement, sample: Sample, c: Array) -> str | None
         has_special = True
         value = float(c[i, j])
         if value != expected and not (math.isnan(value) and math.isnan(expected)):
-            problem = (
-                f"entry ({i}, {j}) = {value!r}: IEEE arithmetic gives {expected!r}"
-            )
+            name = sample.case.entry(i, j)
+            problem = f"{name} = {value!r}: IEEE arithmetic gives {expected!r}"
             break
     finite = np.isnan(c[np.ix_(sample.finite_rows, sample.finite_columns)])
     if problem is None and finite.any():
         row, column = np.argwhere(finite)[0]
         i, j = sample.finite_rows[row], sample.finite_columns[column]
-        problem = f"entry ({i}, {j}) is NaN although its row and column are finite"
+        name = sample.case.entry(i, j)
+        problem = f"{name} is NaN although its row and column are finite"
     if has_special or problem is not None:
         found.special_values = problem is None
     return problem
 
 
-def _exact_scale(a: Array, c: Array) -> int | None:
+def _exact_scale(a: NDArray[Any], c: NDArray[Any]) -> int | None:
     """Return s with 2^s A exact, and 2^s C in range where C is."""
     for s in _SCALES:
         scaled = np.ldexp(a, s)
@@ -324,31 +371,35 @@ def _compare_scaled(
     found: Measurement, case: Case, c: Array, multiply: Multiplier
 ) -> str | None:
     """Compare the bits of a scaled product, away from underflow."""
+    part = case.entries.part
     with np.errstate(all="ignore"):
-        found.scale = s = _exact_scale(case.a, c)
+        kind = np.float64 if part is DOUBLE else np.float32
+        found.scale = s = _exact_scale(case.a.astype(kind), c.astype(kind))
         if s is None:
             return None
-        scaled = multiply(np.ldexp(case.a, s), case.b)[0]
+        scaled = case.multiplied(multiply, np.ldexp(case.a, s))[0]
         # Both on the smaller scale, where one of them was rounded as a subnormal.
         low, other = (c, np.ldexp(scaled, -s)) if s > 0 else (scaled, np.ldexp(c, s))
         equal = (low == other) | (np.isnan(low) & np.isnan(other))
-        underflown = np.abs(low) < _SMALLEST_NORMAL
-        equal |= underflown & (np.abs(low - other) <= _QUANTUM)
+        underflown = np.abs(low) < np.ldexp(1.0, part.lowest + part.bits - 1)
+        equal |= underflown & (np.abs(low - other) <= part.tiny)
         # An overflow need not happen again on the smaller scale.
         equal |= np.isinf(c) & (s < 0)
     found.scaled_bits = bool(equal.all())
     if found.scaled_bits:
         return None
     i, j = np.argwhere(~equal)[0]
-    return f"entry ({i}, {j}): scaling A by 2^{s} changes the bits"
+    return f"{case.entry(i, j)}: scaling A by 2^{s} changes the bits"
 
 
 def _compare_transposed(found: Measurement, case: Case, c: Array) -> str | None:
     if not case.symmetric:
         return None
-    differs = (c != c.T) & ~(np.isnan(c) & np.isnan(c.T))
+    mirrored = case.mirrored(c)
+    differs = (c != mirrored) & ~(np.isnan(c) & np.isnan(mirrored))
     found.symmetric = not differs.any()
     if found.symmetric:
         return None
     i, j = np.argwhere(differs)[0]
+    i %= c.shape[1]
     return f"entries ({i}, {j}) and ({j}, {i}) of a symmetric product differ"

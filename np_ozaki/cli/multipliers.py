@@ -13,6 +13,7 @@ from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.functions import error_bound as promised_bound
 from np_ozaki.functions import matmul
 from np_ozaki.numerics.bounds import conventional_bound, error_bound
+from np_ozaki.numerics.formats import DOUBLE
 from np_ozaki.scope import disabled
 from np_ozaki.stats import CallInfo
 
@@ -57,7 +58,9 @@ class Ours:
         """The contract says so; about bits of cuBLAS nobody does."""
         return self._options.engine != "cublas"
 
-    def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
+    def __call__(
+        self, a: NDArray[Any], b: NDArray[Any]
+    ) -> tuple[NDArray[Any], str, int | None]:
         """Return the product, the engine's name and the number of moduli."""
         with np.errstate(all="ignore"):
             c, info = cast(
@@ -75,6 +78,8 @@ class Ours:
         if not computed.size:
             return np.zeros(computed.shape)
         a, b = _zeroed(case.a), _zeroed(case.b)
+        if case.entries.name != "float64":
+            return self._promised(case, a, b)[np.ix_(sample.rows, sample.columns)]
         if self._options.scheme == "slices":
             # A row's exponent is its own business.
             computed = np.where(np.isnan(computed), np.inf, computed)
@@ -110,6 +115,16 @@ class Ours:
             nu[0, sample.columns] + self._call.shift,
         )
 
+    def _promised(self, case: Case, a: Array, b: Array) -> Array:
+        """Return what the public function says of every entry of its product."""
+        left, right = case.entries.left_of(a), case.entries.right_of(b)
+        with np.errstate(all="ignore"):
+            _, info = matmul(left, right, return_info="bound", **self._given)
+        bound = info.bound
+        if case.entries.is_complex:
+            bound = np.concatenate((bound.real, bound.imag))
+        return np.asarray(bound, np.float64)
+
 
 class Native:
     """NumPy's own product."""
@@ -129,11 +144,17 @@ class Native:
         """Floating point does, away from its limits."""
         return True
 
-    def __call__(self, a: Array, b: Array) -> tuple[Array, str, int | None]:
+    def __call__(
+        self, a: NDArray[Any], b: NDArray[Any]
+    ) -> tuple[NDArray[Any], str, int | None]:
         """Return the product, the engine's name and None."""
         with np.errstate(all="ignore"), disabled():
             return np.matmul(a, b), "native", None
 
     def bound(self, case: Case, sample: Sample, c: Array) -> Array:
-        """Return what any conventional FP64 product keeps to without overflow."""
-        return conventional_bound(case.a[sample.rows], case.b[:, sample.columns])
+        """Return what any conventional product keeps to without overflow."""
+        bound = conventional_bound(case.a[sample.rows], case.b[:, sample.columns])
+        part = case.entries.part
+        # Of products in another format u, and what is lost to underflow.
+        lost = case.a.shape[1] * part.tiny
+        return np.asarray(bound * (part.unit / DOUBLE.unit) + lost)

@@ -16,7 +16,6 @@ from np_ozaki.engines.parallel import available_threads
 from np_ozaki.functions import matmul
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.complex_reference import complex_matmul
-from np_ozaki.numerics.formats import format_of
 from np_ozaki.numerics.slice_reference import matmul_by_slices
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.testing import assert_same_bits
@@ -103,7 +102,7 @@ class Operands:
         right = entries_of.real_right(self._sampled[1])
         rows, columns = Vectors(left), Vectors(right.T)
         self._exact = [
-            exact_entry(rows, i, columns, j)
+            exact_entry(rows, i, columns, j, entries_of.part)
             for i in range(len(left))
             for j in range(right.shape[1])
         ]
@@ -144,7 +143,7 @@ class Operands:
             Infinite for entries that are not finite.
         """
         pairs = zip(self._exact, self._of.real_right(sampled).flat, strict=True)
-        return max(exact.error(float(value)) for exact, value in pairs) / self._of.unit
+        return max(exact.error(float(value)) for exact, value in pairs)
 
     def check_sampled(self, sampled: Array, scheme: int | Slicing) -> None:
         """Compare sampled entries with the contract in Python integers.
@@ -166,7 +165,7 @@ class Operands:
             multiply: Any = complex_matmul if self._of.is_complex else reference.matmul
             if isinstance(scheme, Slicing):
                 multiply = matmul_by_slices
-            made = multiply(*self._sampled, scheme, to=format_of(dtype))
+            made = multiply(*self._sampled, scheme, to=self._of.part)
             self._by_contract[scheme] = np.array(made, dtype)
         assert_same_bits(sampled, self._by_contract[scheme])
 

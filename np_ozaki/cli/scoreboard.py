@@ -231,7 +231,7 @@ def _legend(report: dict[str, Any], native: str) -> str:
     return _LEGEND.format(
         operations=entries.operations,
         part="part of a " if entries.is_complex else "",
-        bits=entries.roundoff_bits,
+        bits=entries.part.bits,
         dtype=entries.name,
         native=native,
         of_symmetric=_LEGEND_OF_SYMMETRIC if report["command"]["syrk"] else "",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from np_ozaki.cli.dtypes import DTYPES
+
 __all__ = ["as_json", "footer", "header", "rows"]
 
 _COLUMNS = (
@@ -23,16 +25,16 @@ _COLUMNS = (
 
 _LEGEND = """\
 engine   with the number of moduli that the product took, if it was by moduli
-max err  largest error of an entry relative to |A||B|, in u = 2^-53; against exact
-         integers, over the entries named under the size
-correct  share of entries that are the exact result, correctly rounded
+max err  largest error of an entry{of_parts} relative to |A||B|, in u = 2^-{bits};
+         against exact integers, over the entries named under the size
+correct  share of entries{of_parts} that are the exact result, correctly rounded
 bound    largest guaranteed error in the same unit: for np_ozaki from scaling exponents,
          rounding residuals and pairs of slices left out, for native k u |A||B| of any
          conventional product
 holds    every entry keeps to its own bound
 2^s      (2^s A) B has exactly the bits of 2^s (A B), underflow apart; native sums in
          another order once A is no longer B.T
-sym      X.T @ X is exactly symmetric
+sym      {transposed} @ X is exactly {symmetric}
 Only np_ozaki's rows decide the exit status; - means that nothing is asked or promised.
 NaN and infinities must be where IEEE arithmetic puts them."""
 
@@ -116,7 +118,16 @@ def footer(report: dict[str, Any]) -> str:
         chosen = options["slices"]
     if options["cublas"]:
         chosen = options["cublas"]
-    lines = ["", _LEGEND, "", f"np_ozaki: {chosen}"]
+    entries = DTYPES[options["dtype"]]
+    legend = _LEGEND.format(
+        bits=entries.part.bits,
+        of_parts="'s part" if entries.is_complex else "",
+        transposed=entries.transposed("X"),
+        symmetric="Hermitian" if entries.is_complex else "symmetric",
+    )
+    if entries.name != "float64":
+        chosen += f", {entries.name}"
+    lines = ["", legend, "", f"np_ozaki: {chosen}"]
     lines += [f"note: {note}" for note in report["notes"]]
     lines += [f"BROKEN {failure}" for failure in report["failures"]]
     lines.append(summary(report))

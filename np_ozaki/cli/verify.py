@@ -10,7 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 import np_ozaki
-from np_ozaki.cli.cases import MISSING_EXAMPLES, gram, real_cases, synthetic_cases
+from np_ozaki.cli.cases import (
+    MISSING_EXAMPLES,
+    gram,
+    product,
+    real_cases,
+    synthetic_cases,
+)
+from np_ozaki.cli.dtypes import DTYPES, Entries
 from np_ozaki.cli.files import DENSE_LIMIT_BYTES, FORMATS, read_matrix
 from np_ozaki.cli.measure import Case, Measurement, Sample, measure
 from np_ozaki.cli.multipliers import Native, Ours
@@ -25,14 +32,15 @@ from np_ozaki.cli.output import may_go_unread
 from np_ozaki.cli.table import as_json, footer, header, rows
 from np_ozaki.engines import choice
 from np_ozaki.engines.cublas import Settings
-from np_ozaki.errors import OzakiError, ShapeError
+from np_ozaki.errors import OptionError, OzakiError, ShapeError, refusal
 from np_ozaki.gemm import native_reason
 
 __all__ = ["add_parser"]
 
 _DESCRIPTION = f"""\
 Multiply real matrices with np_ozaki and with native NumPy, and compare both with
-exact products.  Two files: A @ B.  One file X: X.T @ X.  No file: built-in cases.
+exact products.  Two files: A @ B.  One file X: X.T @ X, of complex matrices
+X.conj().T @ X.  No file: built-in cases.
 
 Formats: {FORMATS}.
 file.npz:NAME picks one of several arrays; sparse matrices are made dense, up to
@@ -64,6 +72,12 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="A and B, or X")
+    parser.add_argument(
+        "--dtype",
+        choices=tuple(DTYPES),
+        default="float64",
+        help="of the matrices, which a file's entries must fit (float64)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the table to FILE, too")
     parser.add_argument(
         "--no-progress", action="store_true", help="show no progress bar"
@@ -90,7 +104,11 @@ def _command(arguments: argparse.Namespace) -> int:
         if missing is not None:
             notes.append(f"engine cublas cannot run here: {missing}")
     try:
-        cases = _cases(arguments.files, notes)
+        entries = DTYPES[arguments.dtype]
+        if options.engine == "cublas" and entries.name != "float64":
+            limit = f"multiplies float64 only, and --dtype is {entries.name}"
+            raise OptionError(refusal("--engine", "cublas", limit, "leave one out"))
+        cases = _cases(arguments.files, entries, notes)
         ours = Ours(given(arguments), options)
         report = _verify(cases, ours, notes, show_progress=not arguments.no_progress)
     except OzakiError as error:
@@ -99,6 +117,7 @@ def _command(arguments: argparse.Namespace) -> int:
     report = {
         "version": np_ozaki.__version__,
         "options": {
+            "dtype": entries.name,
             "precision": options.precision,
             "scaling": options.scaling,
             "engine": options.engine,
@@ -115,29 +134,30 @@ def _command(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def _cases(paths: Sequence[str], notes: list[str]) -> list[Case]:
+def _cases(paths: Sequence[str], entries: Entries, notes: list[str]) -> list[Case]:
     """Return the cases that the command line asks for; add to what has to be said."""
     if not paths:
-        real = real_cases()
+        real = real_cases(entries)
         if not real:
             notes.append(MISSING_EXAMPLES)
-        return [*real, *synthetic_cases()]
+        return [*real, *synthetic_cases(entries)]
     if len(paths) > 2:
         raise ShapeError(
             f"{len(paths)} files: a product has two operands; give A and B, or one X"
         )
-    a = read_matrix(paths[0])
+    a = read_matrix(paths[0], entries)
     if len(paths) == 1:
-        notes.append(f"one file: the product is X.T @ X, X = {paths[0]} {a.shape}")
-        return [gram("X.T @ X", a)]
-    b = read_matrix(paths[1])
+        name = f"{entries.transposed('X')} @ X"
+        notes.append(f"one file: the product is {name}, X = {paths[0]} {a.shape}")
+        return [gram(name, a, entries)]
+    b = read_matrix(paths[1], entries)
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
             f"A = {paths[0]} has shape {a.shape}, B = {paths[1]} has shape {b.shape}: "
             "the columns of A must be as many as the rows of B; transpose one of them"
         )
     notes.append(f"A = {paths[0]} {a.shape}, B = {paths[1]} {b.shape}")
-    return [Case("A @ B", a, b)]
+    return [product("A @ B", a, b, entries)]
 
 
 def _verify(
@@ -167,8 +187,8 @@ def _verify(
                 bar.update()
             row = {
                 "name": case.name,
-                "m": case.a.shape[0],
-                "k": case.a.shape[1],
+                "m": case.a.shape[0] // case.entries.parts,
+                "k": case.a.shape[1] // case.entries.parts,
                 "n": case.b.shape[1],
                 "entries": sample.describe(),
                 "results": [asdict(result) for result in results],

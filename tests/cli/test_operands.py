@@ -53,7 +53,7 @@ def test_operands_of_other_dtypes(name):
     sampled = operands.sampled(product[operands.rows])
     operands.check_sampled(sampled, 8)
     operands.check_whole(product, 8)
-    if entries.roundoff_bits == 24:
+    if entries.part.bits == 24:
         assert operands.error(sampled) <= 1.0
     wrong = sampled.copy()
     wrong[-1, -1] = -wrong[-1, -1].conj()  # of complex entries the real part alone

@@ -77,7 +77,7 @@ def test_default_run(terminal):
 def test_without_scikit_learn(here, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
     small = [cases.gram("small", A)]
-    monkeypatch.setattr("np_ozaki.cli.verify.synthetic_cases", lambda: small)
+    monkeypatch.setattr("np_ozaki.cli.verify.synthetic_cases", lambda _: small)
     status, report = verify()
     assert (status, len(report["cases"])) == (0, 1)
     assert 'pip install "np_ozaki[examples]"' in report["notes"][0]
@@ -413,6 +413,65 @@ def test_planted_faults_are_found(here, monkeypatch, capsys, fault):
     assert re.search(FAULTS[fault], "\n".join(report["failures"]))
     assert "BROKEN A @ B: " in out
     assert out.endswith("verify: 1 case, 1 BROKEN\n")
+
+
+def imaginary_error(a, b, out):
+    out[7, 2] += 2.0**-20 * np.abs(a[7]) @ np.abs(b[:, 2])
+
+
+def not_hermitian(a, b, out):
+    out[-1, 0] = np.nextafter(out[-1, 0], np.inf)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_planted_faults_in_imaginary_parts(here, monkeypatch, dtype):
+    np.save("c.npy", (A + 1j * A[::-1]).astype(dtype))
+    np.save("d.npy", (B - 1j * B[::-1]).astype(dtype))
+    assert verify("c.npy", "d.npy", "--dtype", dtype)[0] == 0
+    plant(monkeypatch, imaginary_error)
+    status, report = verify("c.npy", "d.npy", "--dtype", dtype)
+    assert status == 1
+    assert "the imaginary part of entry (1, 2) = " in report["failures"][0]
+
+
+def test_gram_matrices_that_are_not_hermitian(here, monkeypatch, capsys):
+    np.save("c.npy", A + 1j * A[::-1])
+    status, report = verify("c.npy", "--dtype", "complex128")
+    assert status == 0
+    assert report["cases"][0]["results"][0]["symmetric"] is True
+    assert "X.conj().T @ X is exactly Hermitian" in capsys.readouterr().out
+    plant(monkeypatch, not_hermitian)
+    status, report = verify("c.npy", "--dtype", "complex128")
+    assert status == 1
+    assert report["cases"][0]["results"][0]["symmetric"] is False
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "float32", "complex64"])
+def test_cases_of_other_dtypes(here, monkeypatch, capsys, dtype):
+    def some(entries):
+        found = list(cases.synthetic_cases(entries))
+        assert len(found) == 11
+        return [x for x in found if x.name.startswith(("Hil", "sub", "NaN", "rows 1"))]
+
+    monkeypatch.setattr("np_ozaki.cli.verify.synthetic_cases", some)
+    status, report = verify("--dtype", dtype)
+    assert status == 0
+    assert report["options"]["dtype"] == dtype
+    assert len(report["cases"]) >= 5
+    for case in report["cases"]:
+        ours = case["results"][0]
+        assert ours["holds"] is True
+        assert ours["scaled_bits"] is not False
+        assert case["m"] <= 64
+    bits = 53 if dtype == "complex128" else 24
+    assert f"u = 2^-{bits}" in capsys.readouterr().out
+
+
+def test_entries_that_a_dtype_does_not_hold(here, capsys):
+    assert cli.main(["verify", "--dtype", "float32", "a.npy"]) == 2
+    assert "entries that float32 cannot hold" in capsys.readouterr().err
+    assert cli.main(["verify", "--dtype", "float32", "--engine", "cublas"]) == 2
+    assert "multiplies float64 only, and --dtype is float32" in capsys.readouterr().err
 
 
 def row_three(a, b, out):
