@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from np_ozaki.cli.dtypes import DTYPES
 from np_ozaki.cli.machine import machine
 from np_ozaki.cli.operands import SEED
 from np_ozaki.cli.options import Subparsers, resolve, writable
@@ -68,6 +69,12 @@ def add_parser(subparsers: Subparsers[argparse.ArgumentParser]) -> None:
         metavar="M",
         help=f"m and n of the products, {_SMALLEST} to {_LARGEST} ({_SIZE}; "
         f"{_QUICK_SIZE} with --quick)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=tuple(DTYPES),
+        default="float64",
+        help="of the matrices; the paper's are float64",
     )
     parser.add_argument(
         "--seed", type=_seed, default=SEED, help=f"of the random matrices ({SEED})"
@@ -165,9 +172,10 @@ def _folder(
 def _plan(arguments: argparse.Namespace) -> Plan:
     from np_ozaki.cli.accuracy_experiments import full_plan, quick_plan
 
+    entries = DTYPES[arguments.dtype]
     if arguments.quick:
-        return quick_plan(arguments.size or _QUICK_SIZE, arguments.seed)
-    return full_plan(arguments.size or _SIZE, arguments.seed)
+        return quick_plan(arguments.size or _QUICK_SIZE, arguments.seed, entries)
+    return full_plan(arguments.size or _SIZE, arguments.seed, entries)
 
 
 def _new_report(
@@ -178,6 +186,7 @@ def _new_report(
         "command": {
             "quick": arguments.quick,
             "size": plan.size,
+            "dtype": plan.entries.name,
             "seed": plan.seed,
             "engine": options.engine,
             "inner": list(plan.inner),
@@ -217,7 +226,7 @@ def _measure(
         for case in scale(plan, options, bar.update):
             report["scale"].append(case)
             bar.write(scale_table(case), file=sys.stdout)
-    report["checks"] = checks(report["spread"], report["scale"])
+    report["checks"] = checks(report["spread"], report["scale"], plan.entries.part)
     report["ok"] = all(check["holds"] for check in report["checks"])
 
 

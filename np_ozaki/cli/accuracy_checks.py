@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from np_ozaki.numerics.formats import DOUBLE, SINGLE, Format
+
 __all__ = ["MEASURES", "checks", "moduli_for_native", "of_scaling"]
 
 _Case = dict[str, Any]
@@ -24,8 +26,9 @@ the worst: with a wide range of entries and few of them, ratios of 30 have been 
 _WORTHLESS = 0.5
 """A relative error from which on a result says nothing."""
 
-_LARGE, _GROWTH = 40, 2.0**30
-"""At s = 40 "legacy" has lost some 40 bits, a few of which it had to spare."""
+_LARGE, _GROWTH = 40, {DOUBLE: 2.0**30, SINGLE: 2.0**12}
+"""At s = 40 "legacy" has lost some 40 bits, a few of which it had to spare; in single
+precision all that there are."""
 
 _NARROW, _WIDE = 1.0, 4.0
 """Below the first phi "legacy" does its work, from the second on it does not."""
@@ -74,7 +77,9 @@ def moduli_for_native(case: _Case, scaling: str, measure: str) -> int | None:
     return found
 
 
-def checks(spreads: Sequence[_Case], scales: Sequence[_Case]) -> list[dict[str, Any]]:
+def checks(
+    spreads: Sequence[_Case], scales: Sequence[_Case], to: Format
+) -> list[dict[str, Any]]:
     """Return the claims, and whether the measurements bear them out.
 
     Parameters
@@ -83,6 +88,8 @@ def checks(spreads: Sequence[_Case], scales: Sequence[_Case]) -> list[dict[str, 
         From `accuracy_experiments.spread`.
     scales : sequence of dict
         From `accuracy_experiments.scale`.
+    to : Format
+        What the products were rounded to.
 
     Returns
     -------
@@ -95,7 +102,7 @@ def checks(spreads: Sequence[_Case], scales: Sequence[_Case]) -> list[dict[str, 
         _norm_reaches_native(spreads),
         *(_scale_invariance(scales, scaling) for scaling in ("norm", "accurate")),
         _legacy_wraps(scales),
-        _legacy_loses(scales),
+        _legacy_loses(scales, _GROWTH[to]),
         _legacy_on_narrow_data(spreads),
         _legacy_on_wide_data(spreads),
     ]
@@ -187,7 +194,7 @@ def _legacy_wraps(scales: Sequence[_Case]) -> _Claim:
     )
 
 
-def _legacy_loses(scales: Sequence[_Case]) -> _Claim:
+def _legacy_loses(scales: Sequence[_Case], least: float) -> _Claim:
     seen, holds = [], True
     for case in scales:
         if case["data"] == "ones":
@@ -196,7 +203,7 @@ def _legacy_loses(scales: Sequence[_Case]) -> _Claim:
         large = max(errors)
         growth = _ratio(errors[_LARGE], errors[0])
         final = _by_scale(case, "relative")[large]
-        holds &= growth >= _GROWTH and final >= _WORTHLESS
+        holds &= growth >= least and final >= _WORTHLESS
         seen.append(
             f"k={case['k']}: componentwise {errors[0]:.2g} for s=0, "
             f"{errors[_LARGE]:.2g} for s={_LARGE}; relative {final:.2g} for s="

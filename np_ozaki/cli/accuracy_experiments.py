@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from np_ozaki.cli.accuracy_reference import Reference
 from np_ozaki.cli.cases import lognormal
+from np_ozaki.cli.dtypes import Entries
 from np_ozaki.cli.multipliers import Native, Ours
 from np_ozaki.config import Options, Scaling
 from np_ozaki.errors import OptionError
+from np_ozaki.numerics.formats import SINGLE
 
 __all__ = ["SCALINGS", "Plan", "full_plan", "quick_plan", "scale", "spread"]
 
@@ -33,6 +35,9 @@ _SCALES = (
     -480, -240, -120, -60, -30, *range(-16, -4, 4), *range(-6, 8, 2),
     *range(8, 68, 4), 120, 240, 480,
 )  # fmt: skip
+
+
+_MOST_SINGLE = 48
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Plan:
         Number of moduli, for the scales.
     seed : int
         Of the random data.
+    entries : Entries
+        Of the matrices.
     """
 
     size: int
@@ -64,6 +71,7 @@ class Plan:
     scales: tuple[int, ...]
     scale_moduli: int
     seed: int
+    entries: Entries
 
     @property
     def num_products(self) -> int:
@@ -72,7 +80,7 @@ class Plan:
         return len(SCALINGS) * len(self.inner) * (spreads + 2 * len(self.scales))
 
 
-def full_plan(size: int, seed: int) -> Plan:
+def full_plan(size: int, seed: int, entries: Entries) -> Plan:
     """Return the experiments of the paper; some minutes on two cores.
 
     Parameters
@@ -81,24 +89,29 @@ def full_plan(size: int, seed: int) -> Plan:
         m and n.
     seed : int
         Of the random data.
+    entries : Entries
+        Of the matrices.
 
     Returns
     -------
     Plan
-        With phi up to 4, k up to 16384, N from 8 to 20.
+        With phi up to 4, k up to 16384, N from 8 to 20; of single precision, which
+        the paper does not have, from 4 to 12.
     """
+    single = entries.part is SINGLE
     return Plan(
         size=size,
         inner=(1024, 16384),
         phis=(0, 0.5, 1, 2, 4),
-        moduli=tuple(range(8, 21)),
-        scales=_SCALES,
-        scale_moduli=15,
+        moduli=tuple(range(4, 13) if single else range(8, 21)),
+        scales=_in_range(_SCALES, single=single),
+        scale_moduli=entries.usual,
         seed=seed,
+        entries=entries,
     )
 
 
-def quick_plan(size: int, seed: int) -> Plan:
+def quick_plan(size: int, seed: int, entries: Entries) -> Plan:
     """Return smaller experiments with the same outcome; some seconds.
 
     Parameters
@@ -107,21 +120,31 @@ def quick_plan(size: int, seed: int) -> Plan:
         m and n.
     seed : int
         Of the random data.
+    entries : Entries
+        Of the matrices.
 
     Returns
     -------
     Plan
         With fewer values of everything.
     """
+    single = entries.part is SINGLE
     return Plan(
         size=size,
         inner=(256, 1024),
         phis=(0, 0.5, 2, 4),
-        moduli=(8, 12, 14, 15, 16, 18, 20),
-        scales=(-480, -16, -4, 0, 8, 40, 480),
-        scale_moduli=15,
+        moduli=(4, 6, 7, 8, 9, 10, 12) if single else (8, 12, 14, 15, 16, 18, 20),
+        scales=_in_range((-480, -16, -4, 0, 8, 40, 480), single=single),
+        scale_moduli=entries.usual,
         seed=seed,
+        entries=entries,
     )
+
+
+def _in_range(scales: tuple[int, ...], *, single: bool) -> tuple[int, ...]:
+    """Return scales, in single precision nearer to 0: products stay far from limits."""
+    most = _MOST_SINGLE if single else max(scales)
+    return tuple(dict.fromkeys(max(-most, min(most, s)) for s in scales))
 
 
 def spread(
@@ -146,11 +169,11 @@ def spread(
     for k in plan.inner:
         for phi in plan.phis:
             a, b = _random(plan, k, phi)
-            reference = Reference(a, b)
+            reference = Reference(a, b, plan.entries)
             results = []
             for scaling in SCALINGS:
                 for num_moduli in plan.moduli:
-                    c = _product(a, b, num_moduli, scaling, options)
+                    c = _product(plan, a, b, num_moduli, scaling, options)
                     results.append(
                         {
                             "scaling": scaling,
@@ -161,8 +184,8 @@ def spread(
                     advance()
             yield {
                 "phi": phi,
-                **_case(a, b, reference),
-                "native": asdict(reference.errors(Native()(a, b)[0])),
+                **_case(plan, a, b, reference),
+                "native": asdict(reference.errors(_native(plan, a, b))),
                 "results": results,
             }
 
@@ -190,15 +213,17 @@ def scale(
     for k in plan.inner:
         for data in ("ones", "random"):
             if data == "ones":
-                a, b = np.ones((plan.size, k)), np.ones((k, plan.size))
+                ones = np.ones((plan.size, k)), np.ones((k, plan.size))
+                a, b = _real_forms(plan, *ones)
             else:
                 a, b = _random(plan, k, _PHI_OF_SCALE)
-            reference = Reference(a, b)
+            reference = Reference(a, b, plan.entries)
             results = []
             for scaling in SCALINGS:
-                unscaled = _product(a, b, plan.scale_moduli, scaling, options)
+                unscaled = _product(plan, a, b, plan.scale_moduli, scaling, options)
                 for s in plan.scales:
                     c = _product(
+                        plan,
                         np.ldexp(a, s),
                         np.ldexp(b, s),
                         plan.scale_moduli,
@@ -217,18 +242,18 @@ def scale(
                     advance()
             yield {
                 "data": data,
-                **_case(a, b, reference),
+                **_case(plan, a, b, reference),
                 "num_moduli": plan.scale_moduli,
-                "native": asdict(reference.errors(Native()(a, b)[0])),
+                "native": asdict(reference.errors(_native(plan, a, b))),
                 "results": results,
             }
 
 
-def _case(a: Array, b: Array, reference: Reference) -> dict[str, Any]:
+def _case(plan: Plan, a: Array, b: Array, reference: Reference) -> dict[str, Any]:
     return {
-        "m": a.shape[0],
+        "m": a.shape[0] // plan.entries.parts,
         "n": b.shape[1],
-        "k": a.shape[1],
+        "k": a.shape[1] // plan.entries.parts,
         "reference_exact": reference.exact,
         "reference_entries": reference.entries,
     }
@@ -236,20 +261,45 @@ def _case(a: Array, b: Array, reference: Reference) -> dict[str, Any]:
 
 def _random(plan: Plan, k: int, phi: float) -> tuple[Array, Array]:
     rng = np.random.default_rng((plan.seed, plan.size, k, int(1000 * phi)))
-    return lognormal(rng, (plan.size, k), phi), lognormal(rng, (k, plan.size), phi)
+
+    def matrix(rows: int, columns: int) -> NDArray[Any]:
+        x = lognormal(rng, (rows, columns), phi)
+        if not plan.entries.is_complex:
+            return x
+        return x + 1j * lognormal(rng, (rows, columns), phi)
+
+    return _real_forms(plan, matrix(plan.size, k), matrix(k, plan.size))
+
+
+def _real_forms(plan: Plan, a: NDArray[Any], b: NDArray[Any]) -> tuple[Array, Array]:
+    """Return matrices of the dtype as real ones, that errors are counted of."""
+    a, b = (x.astype(plan.entries.dtype) for x in (a, b))
+    return plan.entries.real_left(a), plan.entries.real_right(b)
+
+
+def _native(plan: Plan, a: Array, b: Array) -> Array:
+    entries = plan.entries
+    c, *_ = Native()(entries.left_of(a), entries.right_of(b))
+    return entries.real_right(c)
 
 
 def _product(
-    a: Array, b: Array, num_moduli: int, scaling: Scaling, options: Options
+    plan: Plan,
+    a: Array,
+    b: Array,
+    num_moduli: int,
+    scaling: Scaling,
+    options: Options,
 ) -> Array:
     multiply = Ours(
         {"precision": num_moduli, "scaling": scaling, "engine": options.engine}, options
     )
-    c, engine, taken = multiply(a, b)
+    entries = plan.entries
+    c, engine, taken = multiply(entries.left_of(a), entries.right_of(b))
     if taken != num_moduli:
         # The errors of somebody else's product must not pass for this mode's.
         raise OptionError(
             f"a product with {num_moduli} moduli was multiplied by {engine!r} with "
             f"{taken}; unset the NP_OZAKI_* variables"
         )
-    return c
+    return entries.real_right(c)

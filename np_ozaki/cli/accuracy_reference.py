@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from np_ozaki.cli.dtypes import Entries
 from np_ozaki.cli.measure import Case, Sample
 from np_ozaki.cli.multipliers import Native
 from np_ozaki.engines.cpu import CpuEngine
@@ -42,9 +43,11 @@ class Reference:
     Parameters
     ----------
     a : (m, k) ndarray of float64
-        Left operand.
+        Left operand, as `Entries.real_left` has it.
     b : (k, n) ndarray of float64
-        Right operand.
+        Right operand, likewise.
+    entries : Entries
+        Of the products that are compared.
 
     Notes
     -----
@@ -54,7 +57,8 @@ class Reference:
     bounds that are zero then and by Python integers.
     """
 
-    def __init__(self, a: Array, b: Array) -> None:
+    def __init__(self, a: Array, b: Array, entries: Entries) -> None:
+        self._parts = entries.parts
         self._rounded, first = _product(a, b)
         # The identity times a power of two that keeps R at the magnitude of A.
         unit = np.ldexp(np.eye(b.shape[1]), np.frexp(np.abs(b).max())[1])
@@ -76,7 +80,7 @@ class Reference:
     @property
     def entries(self) -> int:
         """Number of entries that were compared with Python integers."""
-        return self._entries
+        return self._entries // self._parts
 
     def errors(self, c: Array) -> Errors:
         """Return the largest errors of a computed product.

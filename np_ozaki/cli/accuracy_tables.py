@@ -15,8 +15,8 @@ __all__ = ["conditions", "page", "scale_table", "spread_table", "verdict"]
 _WIDTH = 88
 
 _LEGEND = """\
-relative       largest abs(C - AB) / abs(AB)
-componentwise  largest abs(C - AB) / (abs(A) abs(B))
+relative       largest abs(C - AB) / abs(AB), of complex entries part by part
+componentwise  largest abs(C - AB) / (abs(A) abs(B)), likewise
 native         NumPy with its BLAS
 norm, accurate, legacy: scaling rules of np_ozaki, with N moduli"""
 
@@ -37,7 +37,7 @@ def conditions(report: dict[str, Any]) -> str:
     command = report["command"]
     return (
         f"{header({'machine': report['machine'], 'places': {}})}\n"
-        f"engine {command['engine']}, m = n = {command['size']}, "
+        f"engine {command['engine']}, {command['dtype']}, m = n = {command['size']}, "
         f"seed {command['seed']}"
     )
 
@@ -144,6 +144,8 @@ def page(report: dict[str, Any], pictures: Sequence[tuple[str, str]]) -> str:
     """
     command = report["command"]
     flags = " --quick" if command["quick"] else ""
+    if command["dtype"] != "float64":
+        flags += f" --dtype {command['dtype']}"
     parts = [
         f"# Accuracy, {report['date']}",
         f"Written by `python -m np_ozaki accuracy{flags}`; do not edit.",

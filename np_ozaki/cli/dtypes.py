@@ -23,11 +23,14 @@ class Entries:
     ----------
     name : str
         Of the dtype.
+    usual : int
+        Number of moduli for the accuracy of native products of ordinary data.
     moduli : tuple of "auto" or int
-        Precisions that are shown unless others are asked for.
+        Precisions that are timed unless others are asked for.
     """
 
     name: str
+    usual: int
     moduli: tuple[Precision, ...]
 
     @property
@@ -133,10 +136,10 @@ class Entries:
 DTYPES = {
     entries.name: entries
     for entries in (
-        Entries("float64", (14, 15, "auto")),
-        Entries("complex128", (15, 16, "auto")),
-        Entries("float32", (7, 8, "auto")),
-        Entries("complex64", (7, 8, "auto")),
+        Entries("float64", 15, (14, 15, "auto")),
+        Entries("complex128", 16, (15, 16, "auto")),
+        Entries("float32", 7, (7, 8, "auto")),
+        Entries("complex64", 8, (7, 8, "auto")),
     )
 }
 """By name."""

@@ -13,14 +13,17 @@ from np_ozaki.cli import accuracy_checks, accuracy_experiments
 from np_ozaki.cli.accuracy_checks import moduli_for_native, of_scaling
 from np_ozaki.cli.accuracy_experiments import quick_plan, scale, spread
 from np_ozaki.cli.accuracy_reference import Reference
+from np_ozaki.cli.dtypes import DTYPES
 from np_ozaki.config import Options
 from np_ozaki.engines import choice
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics import reference
+from np_ozaki.numerics.formats import DOUBLE
 
 U = 2.0**-53
 CPU = Options(engine="cpu")
-PLAN = quick_plan(16, 1)
+FLOAT64 = DTYPES["float64"]
+PLAN = quick_plan(16, 1, FLOAT64)
 
 REFERENCES, EQUAL, NATIVE, NORM_SCALES, ACCURATE_SCALES = range(5)
 WRAPS, LOSES, NARROW, WIDE = range(5, 9)
@@ -36,7 +39,7 @@ def scales_of(plan=PLAN):
 
 def holds(spreads, scales):
     """Return whether each claim holds."""
-    return [check["holds"] for check in accuracy_checks.checks(spreads, scales)]
+    return [check["holds"] for check in accuracy_checks.checks(spreads, scales, DOUBLE)]
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +67,10 @@ def run(*arguments):
 
 @pytest.mark.parametrize("phi", [0, 4])
 def test_errors_are_those_of_fractions(phi):
-    a, b = accuracy_experiments._random(quick_plan(16, 3), 40, phi)
+    a, b = accuracy_experiments._random(quick_plan(16, 3, FLOAT64), 40, phi)
     exact = reference.exact_fractions(a, b)
     size = reference.exact_fractions(np.abs(a), np.abs(b))
-    found = Reference(a, b)
+    found = Reference(a, b, FLOAT64)
     assert found.exact
     assert found.entries == 256
     for num_moduli in (6, 10, 14, 20):
@@ -83,11 +86,11 @@ def test_errors_are_those_of_fractions(phi):
 def test_rounded_operands_are_no_reference():
     a, b = np.ones((16, 20)), np.ones((20, 16))
     a[0, 0] = 2.0**-400
-    assert not Reference(a, b).exact
+    assert not Reference(a, b, FLOAT64).exact
 
 
 def test_what_is_not_finite_is_infinitely_wrong():
-    found = Reference(np.ones((16, 4)), np.ones((4, 16)))
+    found = Reference(np.ones((16, 4)), np.ones((4, 16)), FLOAT64)
     c = np.full((16, 16), 4.0)
     assert (found.errors(c).relative, found.errors(c).componentwise) == (0.0, 0.0)
     for wrong in (np.nan, np.inf):
@@ -153,8 +156,8 @@ def plant(monkeypatch, fault):
     """Let products of the modes go through `fault(c, a, num_moduli, scaling)`."""
     honest = accuracy_experiments._product
 
-    def product(a, b, num_moduli, scaling, options):
-        c = honest(a, b, num_moduli, scaling, options)
+    def product(plan, a, b, num_moduli, scaling, options):
+        c = honest(plan, a, b, num_moduli, scaling, options)
         return fault(c, a, num_moduli, scaling)
 
     monkeypatch.setattr(accuracy_experiments, "_product", product)
@@ -200,8 +203,8 @@ def test_faults_at_any_scale(monkeypatch, outcome, fault, broken):
 def test_one_modulus_less_than_asked_for(monkeypatch, outcome):
     honest = accuracy_experiments._product
 
-    def product(a, b, num_moduli, scaling, options):
-        return honest(a, b, num_moduli - (scaling == "norm"), scaling, options)
+    def product(plan, a, b, num_moduli, scaling, options):
+        return honest(plan, a, b, num_moduli - (scaling == "norm"), scaling, options)
 
     monkeypatch.setattr(accuracy_experiments, "_product", product)
     assert not holds(spreads_of(), outcome[1])[EQUAL]
@@ -270,6 +273,7 @@ def test_report_and_files(here, capsys):
     status, report = run("--size", "16", "--output", "out/new", "--seed", "5")
     assert (status, report["ok"], report["notes"]) == (0, True, [])
     assert report["command"] == {
+        "dtype": "float64",
         "quick": True,
         "size": 16,
         "seed": 5,
@@ -376,3 +380,20 @@ def test_page_quotes_the_record():
     assert record.count("| yes |") == 9
     assert "NO" not in record
     assert "and changes" not in record  # of a commit
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        pytest.param("complex128", marks=pytest.mark.slow),
+        pytest.param("complex64", marks=pytest.mark.slow),
+    ],
+)
+def test_claims_hold_for_other_dtypes(here, capsys, dtype):
+    status, report = run("--dtype", dtype)
+    assert status == 0
+    assert all(check["holds"] for check in report["checks"])
+    assert f", {dtype}, m = n = 32" in capsys.readouterr().out
+    assert {case["m"] for case in report["spread"]} == {32}
+    assert report["scale"][0]["num_moduli"] == DTYPES[dtype].usual
