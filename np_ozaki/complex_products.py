@@ -182,6 +182,7 @@ def cut_complex(
     checked: bool,
     double: bool,
     workspace_bytes: int | None,
+    word: int = 8,
 ) -> Cut:
     """Return how a product of complex matrices on the host would be cut.
 
@@ -199,6 +200,8 @@ def cut_complex(
         Whether the result is a double-double.
     workspace_bytes : int, optional
         As for `Engine.matmul`.
+    word : int, optional
+        Bytes of a part of an entry.
 
     Returns
     -------
@@ -210,10 +213,11 @@ def cut_complex(
         "certified": certified,
         "checked": checked,
         "workspace_bytes": workspace_bytes,
+        "word": word,
     }
     if engine.takes_complex and isinstance(scheme, Scheme):
         return engine.cut(size, scheme, **how)
-    step = 1 if engine.takes_complex else _step(m, n, k, double=double, itemsize=8)
+    step = 1 if engine.takes_complex else _step(m, n, k, double=double, itemsize=word)
     whole = engine.cut((min(step, batch), 2 * m, n, 2 * k), scheme, **how)
     rest = engine.cut((batch % step, 2 * m, n, 2 * k), scheme, **how)
     return Cut(

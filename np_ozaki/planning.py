@@ -349,6 +349,7 @@ def _cut(
 ) -> Cut:
     """Return how the engine would cut the product."""
     engine, size = engine_of(options), (result.batch, result.m, result.n, result.k)
+    word = 4 if result.dtype in {"float32", "complex64"} else 8
     if result.family == "complex":
         return cut_complex(
             engine,
@@ -358,6 +359,7 @@ def _cut(
             checked=checked,
             double=double,
             workspace_bytes=options.workspace_bytes,
+            word=word,
         )
     return engine.cut(
         size,
@@ -365,6 +367,7 @@ def _cut(
         certified=certified,
         checked=checked,
         workspace_bytes=options.workspace_bytes,
+        word=word,
     )
 
 

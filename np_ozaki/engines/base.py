@@ -224,10 +224,12 @@ class Engine(Protocol):
         certified: bool,
         checked: bool,
         workspace_bytes: int | None,
+        word: int = 8,
     ) -> Cut:
         """Return how a product of (batch, m, n, k) would be cut.
 
-        With `takes_complex` and moduli of the family "complex" these are of complex
+        `word` is the bytes of a part of an entry, 4 in single precision.  With
+        `takes_complex` and moduli of the family "complex" these are of complex
         matrices, and products are of real ones of their size.
         """
         ...

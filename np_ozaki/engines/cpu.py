@@ -257,6 +257,7 @@ class CpuEngine(CpuStages):
         certified: bool,
         checked: bool,
         workspace_bytes: int | None,
+        word: int = 8,
     ) -> Cut:
         """Return how a product would be cut if no other ran beside it.
 
@@ -270,6 +271,8 @@ class CpuEngine(CpuStages):
             Make no difference on this engine.
         workspace_bytes : int, optional
             As for `matmul`.
+        word : int, optional
+            Makes no difference: planes are of float64.
 
         Returns
         -------

@@ -479,3 +479,19 @@ def test_texts_of_doubles_say_nothing_of_single():
     for other in (Variant(8, "norm", False), Variant(7, "accurate", False)):
         text = source("residues", other._replace(single=True))
         assert "define SHORT_INTEGERS" not in text
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_panels_of_a_plan_are_those_of_the_product(place, dtype):
+    a, b = np.ones((1, 40, 50), dtype), np.ones((1, 50, 60), dtype)
+    engine, out = place.engine, np.empty((1, 40, 60), dtype)
+    found = engine.matmul(a, b, out, Scheme(7))
+    cut = engine.cut(
+        (1, 40, 60, 50),
+        Scheme(7),
+        certified=False,
+        checked=False,
+        workspace_bytes=None,
+        word=a.itemsize,
+    )
+    assert cut.workspace_bytes == found.workspace_bytes
