@@ -410,16 +410,24 @@ class Options:
             remedy = 'choose engine="auto", "cpu" or "cuda", or scheme="moduli"'
             raise OptionError(refusal("engine", self.engine, limit, remedy))
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether products of transposes, exchanged, have the transposed bits."""
-        return self.scheme == "moduli" or self.slicing.symmetric
+    def mirrors(self, *, is_complex: bool) -> bool:
+        """Return whether B^T A^T has the bits of (A B)^T, and B^H A^H those of (A B)^H.
 
-    def turned(self) -> Options:
-        """Return the options by which B^T A^T has the bits of (A B)^T."""
-        if self.symmetric:
-            return self
-        return replace(self, pairs=self.slicing.turned().pairs)
+        Parameters
+        ----------
+        is_complex : bool
+            Whether operands are.  Slices of -x are not those of x with other signs, as
+            -2^(b-1) has no opposite: only what leaves out none of them does not see it.
+
+        Returns
+        -------
+        bool
+            Always true of moduli.
+        """
+        if self.scheme == "moduli":
+            return True
+        slicing = self.slicing
+        return slicing.is_exact if is_complex else slicing.symmetric
 
     def _check_cublas(self) -> None:
         check_choice("mantissa_control", self.mantissa_control, MantissaControl)

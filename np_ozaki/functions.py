@@ -428,8 +428,9 @@ def prepare(
     array = x if isinstance(x, OzArray) else OzArray(x)
     if not array.dtype.isnative or array.dtype.char not in "fdFD":
         limit = "prepared operands have entries of float64, float32 or their complex"
+        kind = "complex" if array.dtype.kind == "c" else "float"
         raise OperandTypeError(
-            refusal("x.dtype", str(array.dtype), limit, "convert it by astype(float)")
+            refusal("x.dtype", str(array.dtype), limit, f"convert it by astype({kind})")
         )
     for side in ("left", "right") if role == "both" else (role,):
         left = side == "left"
@@ -534,9 +535,19 @@ def error_bound(
     _refuse_native(x, y, "error_bound", None if double else options)
     _refuse_long_integers(x, y, "error_bound")
     x, y = as_common(x, y, wide=double)
-    z = None if c is None else as_common(_on_host(c), x)[0]
+    z = None if c is None else as_common(_product_of(c, x), x)[0]
     bound = error_bound_arrays(x, y, z, options, double=double)
     return bound if bound.ndim else bound[()]
+
+
+def _product_of(c: Any, x: NDArray[Any]) -> NDArray[Any]:
+    """Return what is said to be a product of operands like `x`."""
+    found = _on_host(c)
+    if found.dtype.kind != "c" and x.dtype.kind == "c":
+        limit = f"the product has {x.dtype}"
+        remedy = "pass the product with both of its parts"
+        raise OperandTypeError(refusal("c.dtype", str(found.dtype), limit, remedy))
+    return found
 
 
 def _on_host(x: Any) -> NDArray[Any]:

@@ -453,8 +453,8 @@ FAULTS = {
     ),
     "blas: other triangle of a Hermitian operand": (
         "routes/triangles.py",
-        "mirrored = ~below if lower else below",
-        "mirrored = below if lower else ~below",
+        "mirrored = a.T.conj() if hermitian else a.T",
+        "mirrored = a.T.conj() if hermitian else a.T.conj().T",
     ),
     "blas: solved by the triangle's conjugate": (
         "routes/triangles.py",
@@ -1290,12 +1290,12 @@ FAULTS = {
     ),
     "slices: pairs of the other side": (
         "routes/scipy_blas.py",
-        '(routine if side == "L" else routine.turned()).multiply',
+        'routine.multiply if side == "L" else routine.multiply_turned',
         "routine.multiply",
     ),
     "slices: one product of dsyr2k": (
         "routes/scipy_blas.py",
-        "if routine.symmetric:",
+        "if routine.mirrors:",
         "if True:",
     ),
     "slices: bound without the pairs left out": (
@@ -1415,8 +1415,23 @@ FAULTS = {
     ),
     "complex: imaginary parts of A with one sign": (
         "engines/complex_operand.py",
-        "    np.negative(x.imag, out=minus)\n",
+        "    _put_negative(x.imag, minus)\n",
         "    minus[...] = x.imag\n",
+    ),
+    "complex: signs by np.negative": (
+        "engines/complex_operand.py",
+        "    out[...] = x\n",
+        "    np.negative(x, out=out)\n    return\n",
+    ),
+    "complex: slices that mirror as real ones do": (
+        "config.py",
+        "return slicing.is_exact if is_complex else slicing.symmetric",
+        "return slicing.symmetric",
+    ),
+    "einsum: any casting will do": (
+        "routes/einsum.py",
+        "if not all(np.can_cast(",
+        "if False and not all(np.can_cast(",
     ),
     "complex: rows of a pair with maxima of their own": (
         "engines/cpu_stages.py",

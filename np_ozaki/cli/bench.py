@@ -227,6 +227,12 @@ def _slices(text: str) -> tuple[Slicing, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _as_given(slicing: Slicing) -> str:
+    """Return what `_slices` makes this of."""
+    all_pairs = ":all" if slicing.pairs == "all" else ""
+    return f"{slicing.num_slices}{all_pairs}"
+
+
 def _engines(text: str) -> tuple[EngineName, ...]:
     items = _items(text)
     for item in items:
@@ -395,6 +401,8 @@ def _refuse_unused(
 ) -> None:
     for name in names:
         value = getattr(arguments, name)
+        if name == "slices" and value:
+            value = ",".join(_as_given(slicing) for slicing in value)
         if value:
             option = f"--{name.replace('_', '-')}"
             limit = f"is of scheme {scheme}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import warnings
@@ -151,12 +152,17 @@ def _read_text(file: str) -> _Found:
         rows = (s for s in map(str.strip, lines) if s and s[0] != "#")
         if not any(map(_is_number, first.split(delimiter))):
             next(rows)
-        return np.loadtxt(rows, delimiter=delimiter, ndmin=2)
+        kept = list(rows)
+    for dtype in (np.float64, np.complex128):
+        with contextlib.suppress(ValueError):
+            return np.loadtxt(kept, dtype, delimiter=delimiter, ndmin=2)
+    # To say what no number is.
+    return np.loadtxt(kept, delimiter=delimiter, ndmin=2)
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        complex(text.strip())
     except ValueError:
         return False
     return True
@@ -181,7 +187,8 @@ def _as_matrix(path: str, found: _Found, entries: Entries) -> NDArray[Any]:
         )
     with np.errstate(all="ignore"):
         matrix = np.ascontiguousarray(found, dtype=entries.dtype)
-        changed = (matrix.astype(found.dtype) != found) & (found == found)
+        kept = matrix if found.dtype.kind == "c" else matrix.real
+        changed = (kept.astype(found.dtype) != found) & (found == found)
     if changed.any():
         raise _refused(
             path,

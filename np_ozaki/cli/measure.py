@@ -104,9 +104,8 @@ class Multiplier(Protocol):
         """Whether a broken promise is a failure."""
         ...
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether a product of a matrix and its transpose is its own transpose."""
+    def mirrors(self, *, is_complex: bool) -> bool:
+        """Return whether the product of a matrix and its transpose is its own."""
         ...
 
     @property
@@ -273,11 +272,12 @@ def measure(case: Case, sample: Sample, multiply: Multiplier) -> Measurement:
         seconds = min(seconds, time.perf_counter() - start)
     found = Measurement(engine, num_moduli, seconds)
     bound = multiply.bound(case, sample, c)
+    mirrors = multiply.mirrors(is_complex=case.entries.is_complex)
     problems = [
         _compare_entries(found, sample, c, bound),
         _compare_special(found, sample, c),
         _compare_scaled(found, case, c, multiply) if multiply.scales else None,
-        _compare_transposed(found, case, c) if multiply.symmetric else None,
+        _compare_transposed(found, case, c) if mirrors else None,
     ]
     if multiply.binding:
         found.failures = [f"{case.name}: {problem}" for problem in problems if problem]

@@ -48,10 +48,9 @@ class Ours:
         """The contract is a promise; "legacy" is kept to show what fails."""
         return self._options.scaling != "legacy"
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether each pair of slices has its mirror image; with moduli always."""
-        return self.scales and self._options.symmetric
+    def mirrors(self, *, is_complex: bool) -> bool:
+        """Return what options say; about bits of cuBLAS nobody says anything."""
+        return self.scales and self._options.mirrors(is_complex=is_complex)
 
     @property
     def scales(self) -> bool:
@@ -134,9 +133,8 @@ class Native:
         """It is here for comparison."""
         return False
 
-    @property
-    def symmetric(self) -> bool:
-        """BLAS has a routine for it."""
+    def mirrors(self, *, is_complex: bool) -> bool:
+        """Return True: BLAS has routines for it."""
         return True
 
     @property

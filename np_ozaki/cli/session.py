@@ -149,16 +149,16 @@ class Session:
             yield f"the scope routed nothing: {reason}"
         elif smallest and not routed:
             yield (
-                f"nothing was routed: products below min_flops={smallest} (2 m n k) "
+                f"nothing was routed: products below min_flops={smallest} ({_FLOPS}) "
                 "stay native; --min-flops 0 routes every product"
             )
         elif smallest:
             yield (
-                f"products below min_flops={smallest} (2 m n k) stayed native and are "
+                f"products below min_flops={smallest} ({_FLOPS}) stayed native and are "
                 "not counted"
             )
         elif not routed:
-            yield "nothing was routed: no float64 product came to a hook"
+            yield "nothing was routed: no product of the scope's dtypes came to a hook"
         seconds = _child_seconds() - self._children
         if seconds > 0:
             yield (
@@ -167,6 +167,7 @@ class Session:
             )
 
 
+_FLOPS = "2 m n k, of complex ones 8 m n k"
 _COUNTED = ("calls", "flops", "fallbacks")
 
 _SHOWN = (
@@ -175,6 +176,7 @@ _SHOWN = (
     "engine",
     "strategy",
     "min_flops",
+    "dtypes",
     "reproducible",
     "scheme",
 )
@@ -223,7 +225,7 @@ def text(report: dict[str, Any]) -> str:
     ]
     options = report["options"]
     names = _SHOWN + (SLICE_OPTIONS if options["scheme"] == "slices" else ())
-    shown = " ".join(f"{name}={options[name]}" for name in names)
+    shown = " ".join(f"{name}={_as_text(options[name])}" for name in names)
     lines.append(f"  options: {shown}")
     lines += [
         f"  hook {hook['name']}: active, {hook['reason']}"
@@ -232,6 +234,10 @@ def text(report: dict[str, Any]) -> str:
     ]
     lines += [f"  note: {note}" for note in report["notes"]]
     return "\n".join(lines)
+
+
+def _as_text(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _child_seconds() -> float:

@@ -25,9 +25,9 @@ _COLUMNS = (
 
 _LEGEND = """\
 engine   with the number of moduli that the product took, if it was by moduli
-max err  largest error of an entry{of_parts} relative to |A||B|, in u = 2^-{bits};
+max err  largest error of an entry{s_part} relative to |A||B|, in u = 2^-{bits};
          against exact integers, over the entries named under the size
-correct  share of entries{of_parts} that are the exact result, correctly rounded
+correct  share of entries{s_parts} that are the exact result, correctly rounded
 bound    largest guaranteed error in the same unit: for np_ozaki from scaling exponents,
          rounding residuals and pairs of slices left out, for native k u |A||B| of any
          conventional product
@@ -121,7 +121,8 @@ def footer(report: dict[str, Any]) -> str:
     entries = DTYPES[options["dtype"]]
     legend = _LEGEND.format(
         bits=entries.part.bits,
-        of_parts="'s part" if entries.is_complex else "",
+        s_part="'s part" if entries.is_complex else "",
+        s_parts="' parts" if entries.is_complex else "",
         transposed=entries.transposed("X"),
         symmetric="Hermitian" if entries.is_complex else "symmetric",
     )

@@ -44,7 +44,7 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
     plus = result[:, rows:, :columns]
     if not left:
         if conjugated:
-            np.negative(x.imag, out=plus)
+            _put_negative(x.imag, plus)
         else:
             plus[...] = x.imag
         return result
@@ -53,8 +53,20 @@ def embedded(x: Complex, *, left: bool, conjugated: bool = False) -> Real:
     if conjugated:
         plus, minus = minus, plus
     plus[...] = x.imag
-    np.negative(x.imag, out=minus)
+    _put_negative(x.imag, minus)
     return result
+
+
+def _put_negative(x: Real, out: Real) -> None:
+    """Write -x by flipping signs.
+
+    `np.negative` takes the first entry for all of them where they are 64 bytes apart
+    (16 of float32) and `out` has gaps, too (NumPy 2.4.6).
+    """
+    out[...] = x
+    bits = out.view(np.dtype(f"u{out.itemsize}"))
+    sign = bits.dtype.type(1 << 8 * out.itemsize - 1)
+    np.bitwise_xor(bits, sign, out=bits)
 
 
 def put_parts(parts: Real, out: Complex) -> None:

@@ -171,6 +171,12 @@ class Slicing:
         """Whether each pair (i, j) has its mirror image (j, i): C^T is B^T A^T then."""
         return self.turned().pairs == self.pairs
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the product of A' and B' is rounded once, and no more."""
+        everything = self.num_products == self.num_slices**2
+        return everything and self.accumulate == "exact"
+
     def turned(self) -> Slicing:
         """Return the slicing of C^T = B^T A^T, whose left operand is B."""
         if isinstance(self.pairs, str):

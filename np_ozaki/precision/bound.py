@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from np_ozaki.numerics.formats import DOUBLE, Format, format_of
 from np_ozaki.numerics.moduli import Family
 from np_ozaki.numerics.slicing import Slicing
 from np_ozaki.precision.multiply import Way
-from np_ozaki.precision.schemes import check_keeps_tolerance
+from np_ozaki.precision.schemes import check_keeps_tolerance, plain_scheme
 
 __all__ = ["bound_of_ways", "promised_bound"]
 
@@ -65,19 +64,18 @@ def promised_bound(
     Raises
     ------
     OptionError
-        A tolerance is below what float32 can keep.
+        A tolerance is below what float32 can keep, or there are fewer moduli.
     """
     batch, to = a.shape[0], DOUBLE if double else format_of(a.dtype)
     result = np.zeros((batch, a.shape[1], b.shape[2]))
-    moduli = options.precision
+    scheme = None if options.engine == "native" else plain_scheme(options, family, to)
     for i in range(batch if result.size and a.shape[2] else 0):
         x, y, odd = _finite(_matrix(a, i), _matrix(b, i))
         z = None if c is None else _matrix(c, i)
         with np.errstate(all="ignore"):
-            if options.scheme == "slices":
-                bound = _of_slices(x, y, z, options.slicing, to, double)
-            elif options.engine != "native" and isinstance(moduli, Integral):
-                scheme = Scheme(int(moduli), options.scaling, family=family)
+            if isinstance(scheme, Slicing):
+                bound = _of_slices(x, y, z, scheme, to, double)
+            elif scheme is not None:
                 bound = _of_moduli(engine, x, y, z, scheme, to, double)
             else:
                 check_keeps_tolerance(options, to)

@@ -44,15 +44,9 @@ class RoutedCall:
         return self._options.scaling == "accurate"
 
     @property
-    def symmetric(self) -> bool:
-        """Whether A B^T is the transpose of B A^T, bit for bit."""
-        return self._options.symmetric
-
-    def turned(self) -> RoutedCall:
-        """Return what multiplies transposes in exchanged order, counted here."""
-        other = RoutedCall(self._route, self._options.turned())
-        other._parts = self._parts
-        return other
+    def mirrors(self) -> bool:
+        """Whether A B^T is the transpose of B A^T, A B^H that of conj(B A^H)."""
+        return self._options.mirrors(is_complex=self.dtype.kind == "c")
 
     def conjugates(self, trans: str) -> bool:
         """Return whether op(X) is of conj(X), which `operand` leaves to `multiply`."""
@@ -155,6 +149,18 @@ class RoutedCall:
             conjugated=conjugated,
         )
         self._parts.append(info)
+
+    def multiply_turned(
+        self, a: Array, b: Array, out: Array, conjugated: Conjugated = UNCONJUGATED
+    ) -> None:
+        """Write the product of two matrices as the transpose of that of transposes.
+
+        Parameters
+        ----------
+        a, b, out, conjugated
+            As for `multiply`.
+        """
+        self.multiply(b.T, a.T, out.T, (conjugated[1], conjugated[0]))
 
     def count(self, m: int, n: int, k: int, flops: int | None = None) -> bool:
         """Count the call with its own sizes, once for each engine that took part.

@@ -352,9 +352,11 @@ def _routed(
     if casting not in _CASTINGS or order not in {"K", "A", "C", "F"}:
         raise _LeftToNumpy
     given = _parsed(arguments)
-    # Any casting will do for a result of the dtype that operands have together.
     if not (dtype is None or _is_dtype(dtype, given.dtype)):
         raise _LeftToNumpy
+    # To the dtype that operands have together "safe" casting leads.
+    if not all(np.can_cast(x.dtype, given.dtype, casting) for x in (given.a, given.b)):
+        raise _LeftToNumpy  # NumPy's own error
     sizes = given.sizes()
     whole = _unstretched(given)
     groups = _Groups.of(whole)

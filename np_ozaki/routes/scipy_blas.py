@@ -333,7 +333,7 @@ def handle_rank_2k(
     Notes
     -----
     One product of the engine gives both terms: the other is its transpose, bit for bit,
-    unless pairs of slices lack their mirror images.
+    unless slices are left out that the other one needs.
     """
     mirrors = _mirrors(route, trans)
     # f2py does not compare b with a; a shorter b is for BLAS to refuse.
@@ -351,7 +351,7 @@ def handle_rank_2k(
     if hermitian:
         with np.errstate(all="ignore"):
             arithmetic.scale(total, alpha)
-    if routine.symmetric:
+    if routine.mirrors:
         plus_mirrored(total, hermitian)
     else:
         other = np.empty_like(total)
@@ -424,7 +424,7 @@ def handle_triangular(
     conjugated = routine.conjugates(trans)
     # B A is (A^T B^T)^T.
     multiply = functools.partial(
-        (routine if side == "L" else routine.turned()).multiply,
+        routine.multiply if side == "L" else routine.multiply_turned,
         conjugated=(conjugated, False),
     )
     if solves:

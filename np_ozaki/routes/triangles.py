@@ -136,10 +136,9 @@ def full_symmetric(a: Array, lower: bool, hermitian: bool = False) -> Array:
         A copy.
     """
     below = np.tri(len(a), dtype=bool)
-    full = np.where(below, a, a.T) if lower else np.where(below, a.T, a)
+    mirrored = a.T.conj() if hermitian else a.T
+    full = np.where(below, a, mirrored) if lower else np.where(below, mirrored, a)
     if hermitian:
-        mirrored = ~below if lower else below
-        np.negative(full.imag, out=full.imag, where=mirrored)
         np.fill_diagonal(full.imag, 0.0)
     return full
 

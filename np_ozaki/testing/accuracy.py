@@ -100,7 +100,8 @@ ratio 3.4e+07
     computed = np.asarray(c)
     wide = np.dtype(np.complex128 if is_complex(left) else np.float64)
     if computed.dtype not in {wide, left.dtype}:
-        raise AssertionError(f"dtype {computed.dtype} of the product is not {wide}")
+        wanted = " or ".join(dict.fromkeys((left.dtype.name, wide.name)))
+        raise AssertionError(f"dtype {computed.dtype} of the product is not {wanted}")
     to = format_of(computed.dtype)
     # The same numbers; nothing here may be rounded to less.
     left, right = left.astype(wide), right.astype(wide)

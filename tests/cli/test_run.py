@@ -338,7 +338,7 @@ def test_reproducible_routes_everything(terminal):
     terminal.write("a.py", "import numpy as np\nx = np.ones((2, 2))\nx @ x\n")
     done = terminal.cli("run", "--reproducible", "a.py")
     assert "np_ozaki: 1 of 1" in done.stderr
-    assert "min_flops=0 reproducible=True" in done.stderr
+    assert "min_flops=0 dtypes=None reproducible=True" in done.stderr
 
 
 def test_no_arguments_print_help(terminal):

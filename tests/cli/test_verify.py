@@ -14,6 +14,7 @@ from scipy import io, sparse
 
 from np_ozaki import cli, hooks
 from np_ozaki.cli import cases, files, measure
+from np_ozaki.cli.dtypes import DTYPES
 from np_ozaki.cli.exact import Vectors, exact_entry
 from np_ozaki.cli.multipliers import Native
 from np_ozaki.engines import choice
@@ -176,6 +177,25 @@ def test_formats_give_the_same_matrix(here):
         "a.csv", "names.csv", "a.tsv", "a.txt",
     ):  # fmt: skip
         np.testing.assert_array_equal(files.read_matrix(name), A, err_msg=name)
+
+
+def test_complex_text(here, capsys):
+    z = A - 1j * A[::-1]
+    np.savetxt("z.csv", z, delimiter=",")
+    np.savetxt("z.txt", z)
+    (here / "names.csv").write_text("x,y\n1+2j,-3j\n")
+    for name, want in (("z.csv", z), ("z.txt", z), ("names.csv", [[1 + 2j, -3j]])):
+        found = files.read_matrix(name, DTYPES["complex128"])
+        np.testing.assert_array_equal(found, want, err_msg=name)
+    assert cli.main(["verify", "z.csv"]) == 2
+    assert "holds complex128, real numbers are needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, np.float32])
+def test_real_files_as_complex_matrices(here, recwarn, kind):
+    np.save("real.npy", np.round(4 * A).astype(kind))
+    assert verify("real.npy", "--dtype", "complex128")[0] == 0
+    assert not [x for x in recwarn if x.category is np.exceptions.ComplexWarning]
 
 
 def test_symmetric_and_integer_matrix_market(here):
@@ -573,14 +593,17 @@ def test_reader_that_stops_reading(terminal):
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("pairs", ["triangular", "all", "0-0,0-1,2-0"])
-def test_slices_keep_their_bounds(pairs, tmp_path, capsys):
+def test_slices_keep_their_bounds(pairs, dtype, tmp_path, capsys):
     path = tmp_path / "x.npy"
-    np.save(path, np.random.default_rng(1).standard_normal((20, 12)))
+    x = np.random.default_rng(1).standard_normal((2, 20, 12))
+    np.save(path, x[0] if dtype == "float64" else x[0] + 1j * x[1])
     status = cli.main(
         [
             *("verify", str(path), "--no-progress", "--engine", "cpu"),
             *("--scheme", "slices", "--num-slices", "5", "--pairs", pairs),
+            *("--dtype", dtype),
             *("--json", str(tmp_path / "r.json")),
         ]
     )
@@ -590,6 +613,8 @@ def test_slices_keep_their_bounds(pairs, tmp_path, capsys):
     (case,) = json.loads((tmp_path / "r.json").read_text())["cases"]
     ours = case["results"][0]
     assert ours["num_moduli"] is None
+    mirrors = pairs == "all" or (pairs, dtype) == ("triangular", "float64")
+    assert ours["symmetric"] == (True if mirrors else None)
     assert ours["holds"]
     assert ours["max_error"] <= ours["bound"]
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import np_ozaki
 from np_ozaki import complex_products
-from np_ozaki.engines import cpu
+from np_ozaki.engines import complex_operand, cpu
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.numerics import reference
 from np_ozaki.numerics.complex_reference import complex_exponents, complex_matmul
 from np_ozaki.numerics.moduli import product_bound
-from np_ozaki.testing import assert_same_bits
+from np_ozaki.testing import assert_hermitian, assert_same_bits, assert_transposes
 from np_ozaki.tiling import Tiles
 
 SCALINGS = ("norm", "accurate", "legacy")
@@ -235,6 +235,45 @@ def test_layouts_and_batches():
     assert np_ozaki.matmul(spread[..., ::2, ::2], b, out=out) is out
     assert_same_bits(out, want)
     assert_same_bits(np_ozaki.matmul(a, b[1, :, 2]), np_ozaki.matmul(a, b[1])[..., 2])
+
+
+@pytest.mark.parametrize("dtype", [np.complex128, np.complex64])
+@pytest.mark.parametrize("step", range(1, 10))
+def test_every_distance_of_entries(step, dtype):
+    # np.negative is wrong at some (64 bytes in, gaps in what it writes).
+    a, b = normals(step, (7, 7 * step)).astype(dtype), normals(2, (7, 5)).astype(dtype)
+    one, few = b[:1, :1], normals(3, (7, step)).astype(dtype)
+    for x in (a[:, ::step], few[:, :1], a.T[::step], few[::-1, -1:]):
+        y = one if x.shape[1] == 1 else b
+        for options in (
+            {"precision": 9},
+            {"precision": "exact"},
+            {"scheme": "slices", "pairs": "all"},
+        ):
+            want = np_ozaki.matmul(x.copy("C"), y, **options)
+            assert_same_bits(np_ozaki.matmul(x, y, **options), want)
+            assert_same_bits(np_ozaki.matmul(y.T, x.T, **options), want.T)
+            want = np_ozaki.matmul(x.conj().copy("C"), y, **options)
+            assert_same_bits(np_ozaki.matmul(x.conj(), y, **options), want)
+            with np_ozaki.enabled(engine="cpu", min_flops=0, dtypes=[dtype], **options):
+                assert_same_bits(np.vecdot(x, y[:, 0]), want[:, 0])
+
+
+@pytest.mark.parametrize("conjugated", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_embedding_flips_signs_and_nothing_else(left, conjugated):
+    sizes = (1, 2), range(1, 9), (1, 3), (1, 4)
+    for batch, row, column, columns in itertools.product(*sizes):
+        whole = np.zeros((batch, 5, row, columns, column), dtype=complex)
+        x = whole[:, :, 0, :, 0]
+        x[...] = normals(row, x.shape)
+        x[0, 1, 0], x[-1, 2, 0] = join(-0.0, np.nan), join(0.0, -0.0)
+        found = complex_operand.embedded(x, left=left, conjugated=conjugated)
+        y = x.conj() if conjugated else x
+        want = np.concatenate([y.real, y.imag], axis=1)
+        if left:
+            want = np.concatenate([want, np.concatenate([-y.imag, y.real], 1)], 2)
+        np.testing.assert_array_equal(found.view(np.uint64), want.view(np.uint64))
 
 
 def test_batches_in_chunks(monkeypatch):
@@ -539,6 +578,27 @@ def test_slices(accumulate):
     left, right = embedded(a, b)
     parts = np_ozaki.matmul(left, right, scheme="slices", accumulate=accumulate)
     assert_same_bits(c, join(parts[:12], parts[12:]))
+
+
+@pytest.mark.parametrize("bits", [2, 5, 8])
+@pytest.mark.parametrize("num_slices", [1, 3, 8])
+def test_all_pairs_of_slices_mirror(num_slices, bits):
+    a, b = normals(28, (9, 30), 1.0), normals(29, (30, 4), 1.0)
+    options = {"scheme": "slices", "num_slices": num_slices, "bits_per_slice": bits}
+
+    def product(x, y):
+        return np_ozaki.matmul(x, y, pairs="all", **options)
+
+    assert_hermitian(product, a)
+    assert_transposes(product, a, b)
+    full = np_ozaki.context.default_options().with_changes(pairs="all", **options)
+    assert full.mirrors(is_complex=True)
+    for change in ({"pairs": "triangular"}, {"accumulate": "float64"}):
+        some = full.with_changes(**change)
+        assert some.mirrors(is_complex=False)
+        # Of one slice there is one pair.
+        alone = num_slices == 1 and "pairs" in change
+        assert some.mirrors(is_complex=True) == alone
 
 
 def test_a_scheme_knows_its_family():

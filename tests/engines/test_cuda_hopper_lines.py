@@ -96,7 +96,7 @@ def compare(place, stages, operand, found, variant, scheme, *, left):
 def test_clusters_hold_every_line_up_to_32768(with_planes):
     shapes = [hopper.cluster_shape(k, with_planes=with_planes) for k in range(1, 32769)]
     for k, shape in enumerate(shapes, 1):
-        most = 4096 if with_planes and 1024 < k <= 8192 else 8192
+        most = 4096 if with_planes and 512 < k <= 8192 else 8192
         assert shape.chunk * shape.blocks >= padded(k)
         assert shape.chunk % (512 >> shape.line_bits) == 0
         assert shape.chunk << shape.line_bits <= most
@@ -105,7 +105,7 @@ def test_clusters_hold_every_line_up_to_32768(with_planes):
         assert shape.blocks in (1, 2, 4, 8)
         # No smaller cluster would do.
         assert shape.blocks == 1 or (shape.blocks // 2 * most >> shape.line_bits) < k
-    bits = [shapes[k - 1].line_bits for k in (1024, 1025, 8192, 8193, 16384, 16385)]
+    bits = [shapes[k - 1].line_bits for k in (512, 513, 8192, 8193, 16384, 16385)]
     assert bits == ([3, 2, 2, 2, 2, 1] if with_planes else [3, 3, 3, 2, 2, 1])
     assert hopper.cluster_shape(0, with_planes=with_planes) is None
     assert hopper.cluster_shape(32769, with_planes=with_planes) is None

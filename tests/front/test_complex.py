@@ -64,7 +64,23 @@ def test_more_moduli_than_there_are(n):
     assert str(error.value).startswith(f"precision={n}: ")
     assert "2 to 22 moduli" in str(error.value)
     assert "16 give" in str(error.value)
+    with pytest.raises(np_ozaki.OptionError, match="2 to 22 moduli"):
+        np_ozaki.error_bound(A, B, precision=n)
     np_ozaki.matmul(A.real, B.real, precision=n)
+
+
+def test_a_bound_takes_both_parts_of_a_product():
+    c = np_ozaki.matmul(A, B)
+    assert (np_ozaki.error_bound(A, B, c).real > 0).all()
+    with pytest.raises(np_ozaki.OperandTypeError, match=r"c\.dtype='float64'"):
+        np_ozaki.error_bound(A, B, c.real)
+
+
+def test_what_cannot_be_prepared_keeps_its_imaginary_part():
+    with pytest.raises(np_ozaki.OperandTypeError, match=r"astype\(complex\)"):
+        np_ozaki.prepare(A.astype(np.clongdouble))
+    with pytest.raises(np_ozaki.OperandTypeError, match=r"astype\(float\)"):
+        np_ozaki.prepare(A.real.astype(np.longdouble))
 
 
 def test_a_scope_with_more_moduli_than_there_are():

@@ -1,6 +1,7 @@
 """numpy.einsum inside a scope: NumPy's results, shapes, layouts and refusals."""
 
 import contextlib
+import re
 
 import numpy as np
 import pytest
@@ -306,6 +307,21 @@ def test_small_products_are_not_asked_about():
             np.einsum(x, [0, 1], x, [1, 2])
         assert inside.stats().routes["einsum"].flops["cpu"] == 2 * flops
     assert inside.stats().routes["einsum"].calls["cpu"] == 2
+
+
+@pytest.mark.parametrize("casting", ["no", "equiv", "safe", "same_kind", "unsafe"])
+@pytest.mark.parametrize("other", ["f8", "c16", ">f8", "i8", "f4"])
+def test_casting_is_numpys(other, casting):
+    a, b = integers(4, 4), integers(4, 4).astype(other)
+    try:
+        want = np.einsum("ij,jk", a, b, casting=casting)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=re.escape(str(error))):
+            routed("ij,jk", a, b, casting=casting)
+    else:
+        result, caught = routed("ij,jk", a, b, casting=casting)
+        assert caught
+        np.testing.assert_array_equal(result, want, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -525,6 +525,18 @@ def test_hermitian_updates_by_slices(scheme):
     np.testing.assert_array_equal(np.tril(lower, -1), np.tril(once + other, -1))
 
 
+@pytest.mark.parametrize("scheme", [{"num_slices": 3}, {"pairs": [(0, 0), (1, 0)]}])
+def test_triangles_on_the_right_by_slices(scheme):
+    a, b = np.triu(normals(3, 8, 8)), normals(4, 6, 8)
+    with scope(precision=None, scheme="slices", **scheme):
+        for x, y in ((a, b), (a.real, b.real)):
+            multiply = blas.ztrmm if np.iscomplexobj(x) else blas.dtrmm
+            for trans in (0, 1, 2):
+                other = (x, x.T, x.T.conj())[trans]
+                found = multiply(1.0, x, y, side=1, trans_a=trans)
+                assert_same_bits(found, np_ozaki.matmul(y, other))
+
+
 @pytest.mark.parametrize("scaling", ["norm", "accurate", "legacy"])
 def test_symmetric_results_are_exactly_symmetric(scaling, small_blocks):
     rng = np.random.default_rng(4)
