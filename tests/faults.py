@@ -43,7 +43,10 @@ CUDA_SLICES_TESTS = (
     "tests/kernels/test_slices.py",
     "tests/engines/test_cuda_slices.py",
 )
-CUDA_SHORTCUTS_TESTS = ("tests/engines/test_cuda_shortcuts.py",)
+CUDA_SHORTCUTS_TESTS = (
+    "tests/engines/test_cuda_replay.py",
+    "tests/engines/test_cuda_shortcuts.py",
+)
 CUDA_CHECKSUM_TESTS = ("tests/engines/test_cuda_checksum.py",)
 ARRAY_TESTS = (
     "tests/front/test_array_device.py",
@@ -1427,6 +1430,27 @@ FAULTS = {
         "config.py",
         "return slicing.is_exact if is_complex else slicing.symmetric",
         "return slicing.symmetric",
+    ),
+    "cuda shortcuts: kept values of any operand": (
+        "engines/cuda.py",
+        "find_all([(keepers[i], name) for i, name in recording.wanted])",
+        "find_all([(keepers[0], name) for i, name in recording.wanted])",
+    ),
+    "cuda shortcuts: kept values where they were recorded": (
+        "engines/cuda_replay.py",
+        "pointers = map(device.pointer, _arrays(kept))",
+        "pointers = self._kept = getattr(self, '_kept', None) or "
+        "[device.pointer(x) for x in _arrays(kept)]",
+    ),
+    "cuda shortcuts: what was made is recorded": (
+        "engines/cuda_replay.py",
+        "self.is_complete, self.has_made = False, True",
+        "pass",
+    ),
+    "cuda shortcuts: a shortcut to kept values": (
+        "engines/cuda.py",
+        "recording if certified is None and not kept else None",
+        "recording if certified is None else None",
     ),
     "einsum: any casting will do": (
         "routes/einsum.py",

@@ -56,6 +56,7 @@ from np_ozaki.engines.prepared import (
     Pair,
     Prepared,
     drop_prepared,
+    find_all,
 )
 from np_ozaki.errors import CheckError
 from np_ozaki.numerics.moduli import COMPLEX_MODULI, Family
@@ -374,13 +375,14 @@ class CudaEngine(Stages):
             return multiply_by_slices(
                 self, a, b, out, scheme, workspace_bytes, low, keepers
             )
+        keepers = self._keepers(a, b, prepared, limit)
         key = None
-        if low is None and line_shifts is None and not check and prepared == UNPREPARED:
-            key = self._replay_key(a, b, out, scheme, certify, limit, conjugated)
-            found = None if key is None else self._replayed(key, a, b, out)
+        if low is None and line_shifts is None and not check:
+            kept = tuple(keeper is not NO_KEEPER for keeper in keepers)
+            key = self._replay_key(a, b, out, scheme, certify, limit, conjugated, kept)
+            found = None if key is None else self._replayed(key, a, b, out, keepers)
             if found is not None:
                 return self._looked_at(found, *whole, scheme, certify, limit)
-        keepers = self._keepers(a, b, prepared, limit)
         job = Job(
             a, b, out, low, line_shifts, scheme, certify, check, keepers, conjugated
         )
@@ -393,7 +395,7 @@ class CudaEngine(Stages):
         if key is None:
             outcome = self._within_memory(job, workspace_bytes)
         else:
-            outcome = self._recorded(key, job, workspace_bytes, (a, b, out))
+            outcome = self._recorded(key, job, workspace_bytes, (a, b, out), keepers)
         return self._looked_at(outcome, *whole, scheme, certify, limit)
 
     def _embedded(
@@ -461,6 +463,7 @@ class CudaEngine(Stages):
         certify: Target | None,
         limit: int,
         conjugated: tuple[bool, bool],
+        kept: tuple[bool, ...],
     ) -> Hashable | None:
         """Return all that queued kernels depend on but addresses, or None.
 
@@ -485,18 +488,24 @@ class CudaEngine(Stages):
             a.dtype.char,
             out.dtype.char,
             conjugated,
+            kept,
             *(pointer % _PAIR_BYTES for pointer in pointers),
             pointers[0] == pointers[1],
         )
 
-    def _replayed(self, key: Hashable, a: Any, b: Any, out: Any) -> Outcome | None:
+    def _replayed(
+        self, key: Hashable, a: Any, b: Any, out: Any, keepers: tuple[Keeper, Keeper]
+    ) -> Outcome | None:
         """Queue a product as it was queued before, or return None."""
         recording = self._recordings.get(key)
         if recording is None:
             return None
+        kept = find_all([(keepers[i], name) for i, name in recording.wanted])
+        if kept is None:
+            return None
         try:
-            pointers = map(self.device.pointer, (a, b, out))
-            missing = recording.replay(self.device, *pointers)
+            left, right, target = map(self.device.pointer, (a, b, out))
+            missing = recording.replay(self.device, left, right, target, kept)
         except Exception as error:
             if not self.device.is_out_of_memory(error):
                 raise
@@ -511,7 +520,7 @@ class CudaEngine(Stages):
             outcome.workspace_bytes,
             outcome.tiles,
             certified,
-            recording if certified is None else None,
+            recording if certified is None and not kept else None,
         )
 
     def _recorded(
@@ -520,6 +529,7 @@ class CudaEngine(Stages):
         job: Job,
         workspace_bytes: int | None,
         operands: tuple[Any, Any, Any],
+        keepers: tuple[Keeper, Keeper],
     ) -> Outcome:
         """Multiply, and keep what was queued where it is one tile."""
         if key in self._recordings:
@@ -527,9 +537,17 @@ class CudaEngine(Stages):
         recording = None
         if self._is_one_tile(job, workspace_bytes):
             recorder = Recorder(self.device, *operands)
+            first, second = (recorder.watched(keepers.index(x), x) for x in job.keepers)
+            job = replace(job, keepers=(first, second))
             outcome = CudaEngine(recorder)._within_memory(job, workspace_bytes)
             recording = recorder.recording(outcome)
-            if recording is not None and outcome.missing_bits is None:
+            if recorder.has_made:
+                return outcome
+            if (
+                recording is not None
+                and not recording.wanted
+                and outcome.missing_bits is None
+            ):
                 outcome = replace(outcome, recording=recording)
         else:
             outcome = self._within_memory(job, workspace_bytes)

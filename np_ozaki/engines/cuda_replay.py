@@ -8,21 +8,24 @@ kernels with all that they are told; a replay puts in the addresses of the day.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from np_ozaki.engines.cuda_lines import Address, Device, PlaneStack, Told
+from np_ozaki.engines.prepared import NO_KEEPER, Keeper, Name, Value, WatchedKeeper
 
 __all__ = ["Recorder", "Recording"]
 
 _ALIGNMENT = 256
 _BYTE = np.dtype(np.uint8)
-_CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE = range(5)
-"""What an address is relative to."""
+_CONSTANT, _OPERAND_A, _OPERAND_B, _RESULT, _WORKSPACE, _KEPT = range(6)
+"""What an address is relative to: from _KEPT on, arrays of prepared operands."""
 
 
 _WORK_ADDRESSES = 0, 1
@@ -75,7 +78,35 @@ class Recorder:
         self._spaces: list[int] = []
         self._steps: list[_Step] = []
         self._fetched: tuple[int, int] | None = None
+        self._found: dict[tuple[int, Name], Value] = {}
         self.is_complete = True
+        self.has_made = False
+
+    def watched(self, operand: int, keeper: Keeper) -> Keeper:
+        """Return the keeper of an operand, so that what it has is known here.
+
+        Parameters
+        ----------
+        operand : int
+            Its number, as `Recording.wanted` has it.
+        keeper : Keeper
+            Of that operand.
+
+        Returns
+        -------
+        Keeper
+            Once it makes something, the product cannot be told again, but the next one
+            may: see `has_made`.
+        """
+        if keeper is NO_KEEPER:
+            return keeper
+        return WatchedKeeper(keeper, functools.partial(self._told, operand))
+
+    def _told(self, operand: int, name: Name, value: Value | None) -> None:
+        if value is None:
+            self.is_complete, self.has_made = False, True
+        else:
+            self._found[operand, name] = value
 
     def __getattr__(self, name: str) -> Any:
         if name not in _HARMLESS:
@@ -177,6 +208,10 @@ class Recorder:
         for pointer, nbytes, offset, _ in self._arrays:
             if pointer <= value < pointer + nbytes:
                 return _WORKSPACE, offset + value - pointer
+        for space, x in enumerate(_arrays(self._found.values()), _KEPT):
+            offset = value - self._device.pointer(x)
+            if 0 <= offset < x.nbytes:
+                return space, offset
         if value:
             self.is_complete = False
         return _CONSTANT, value
@@ -220,6 +255,8 @@ class Recorder:
         """
         # What is kept of this product must not keep its memory.
         self._arrays.clear()
+        wanted = tuple(self._found)
+        self._found.clear()
         if not self.is_complete:
             return None
         return Recording(
@@ -229,7 +266,13 @@ class Recorder:
             self._nbytes,
             outcome,
             self._fetched,
+            wanted,
         )
+
+
+def _arrays(values: Iterable[Value]) -> Iterable[Any]:
+    """Return the arrays of kept values, one after the other."""
+    return itertools.chain.from_iterable(values)
 
 
 def _structure(words: NDArray[np.int64]) -> NDArray[np.void]:
@@ -254,6 +297,8 @@ class Recording:
         What the product said of itself.
     fetched : tuple of int or None
         Where in the workspace the array lies that the product waits for, and its bytes.
+    wanted : tuple of (int, name), optional
+        What it reads of prepared operands: number of the operand, and name.
     """
 
     def __init__(
@@ -264,12 +309,14 @@ class Recording:
         nbytes: int,
         outcome: Any,
         fetched: tuple[int, int] | None,
+        wanted: tuple[tuple[int, Name], ...] = (),
     ) -> None:
         self._offsets = np.array(words, np.int64)
         self._spaces = np.array(spaces, np.intp)
         self._bases: tuple[int, ...] = ()
         self._nbytes = nbytes
         self._fetched = fetched
+        self.wanted = wanted
         self._lock = threading.Lock()
         self._words = self._offsets.copy()
         made = [step(lambda place: self._words[slice(*place)]) for step in steps]
@@ -288,7 +335,12 @@ class Recording:
         self._bases = bases
 
     def replay(
-        self, device: Device, left: int, right: int, target: int
+        self,
+        device: Device,
+        left: int,
+        right: int,
+        target: int,
+        kept: Sequence[Value] = (),
     ) -> NDArray[np.int32] | None:
         """Queue it for other data of the same shapes, strides and alignment.
 
@@ -298,6 +350,8 @@ class Recording:
             Where they are.
         left, right, target : int
             Addresses of operands and result.
+        kept : sequence of tuple, optional
+            What is `wanted` of prepared operands.
 
         Returns
         -------
@@ -310,7 +364,8 @@ class Recording:
             As the device says that it has no memory.
         """
         memory = device.empty((self._nbytes,), _BYTE)
-        bases = 0, left, right, target, device.pointer(memory)
+        pointers = map(device.pointer, _arrays(kept))
+        bases = 0, left, right, target, device.pointer(memory), *pointers
         # Kernels get copies of the words before this lock is given back.
         with self._lock:
             if bases != self._bases:

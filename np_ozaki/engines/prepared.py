@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from np_ozaki import context
@@ -21,15 +21,22 @@ __all__ = [
     "NO_KEEPER",
     "UNPREPARED",
     "Keeper",
+    "Name",
     "Pair",
     "Prepared",
+    "Value",
+    "WatchedKeeper",
     "drop_prepared",
+    "find_all",
     "forget",
     "prepared_bytes",
 ]
 
 HOST = "cpu"
 """The place of what lies in host memory; a device has a name of its own."""
+
+Name = tuple[Hashable, ...]
+"""Of a value, as for `Keeper.find`."""
 
 Value = tuple[Any, ...]
 
@@ -249,16 +256,8 @@ class Keeper:
         tuple or None
             As it was kept; not to be written to.
         """
-        if not self._values:
-            return None
-        kept = self._values.get((*self._key, *what))
-        content = None if kept is None else kept.content
-        if kept is None or content is None:
-            return None
-        _shelf.use(kept)
-        if kept.is_operand:
-            _count(reused=1)
-        return content
+        found = find_all([(self, what)])
+        return None if found is None else found[0]
 
     def keep(self, value: Value, *what: Hashable, is_operand: bool = False) -> None:
         """Keep a value, where there is room for it.
@@ -319,6 +318,67 @@ class Keeper:
 
 NO_KEEPER = Keeper(None, HOST, 0)
 """Of an operand that nothing is kept of."""
+
+
+class WatchedKeeper(Keeper):
+    """A keeper that tells what is looked for.
+
+    Parameters
+    ----------
+    keeper : Keeper
+        Who keeps.
+    tell : callable
+        Is told the name, as that keeper's `find` takes it, and what was found or None.
+    """
+
+    __slots__ = ("_more", "_tell")
+
+    def __init__(
+        self, keeper: Keeper, tell: Callable[[Name, Value | None], None]
+    ) -> None:
+        super().__init__(keeper._prepared, keeper._place, keeper._limit, *keeper._key)
+        self._values = keeper._values
+        self._more: Name = ()
+        self._tell = tell
+
+    def of(self, *more: Hashable) -> Keeper:
+        """Return the keeper of a part, which is watched, too."""
+        part = WatchedKeeper(super().of(*more), self._tell)
+        part._more = (*self._more, *more)
+        return part
+
+    def find(self, *what: Hashable) -> Value | None:
+        """Return the value of a name, or None."""
+        found = super().find(*what)
+        self._tell((*self._more, *what), found)
+        return found
+
+
+def find_all(wanted: Sequence[tuple[Keeper, Name]]) -> list[Value] | None:
+    """Return several values, or None where one is missing.
+
+    Parameters
+    ----------
+    wanted : sequence of (Keeper, tuple)
+        Who keeps them, and their names.
+
+    Returns
+    -------
+    list of tuple or None
+        As `Keeper.find` returns each; where one is missing, none counts as used.
+    """
+    kept = []
+    for keeper, name in wanted:
+        one = keeper._values.get((*keeper._key, *name)) if keeper._values else None
+        content = None if one is None else one.content
+        if one is None or content is None:
+            return None
+        kept.append((one, content))
+    for one, _ in kept:
+        _shelf.use(one)
+        if one.is_operand:
+            _count(reused=1)
+    return [content for _, content in kept]
 
 
 def drop_prepared(place: str) -> int:

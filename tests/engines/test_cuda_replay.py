@@ -7,6 +7,7 @@ import pytest
 from complex_pairs import join
 from devices import LAYOUTS, entries, laid_out, without_memory_once
 
+import np_ozaki
 from np_ozaki.config import Options
 from np_ozaki.engines.base import Scheme
 from np_ozaki.engines.complex_operand import ComplexOperand, embedded
@@ -14,6 +15,7 @@ from np_ozaki.engines.cpu import CpuEngine
 from np_ozaki.engines.cuda import CudaEngine
 from np_ozaki.engines.cuda_lines import Address, structure
 from np_ozaki.engines.cuda_replay import Recorder
+from np_ozaki.engines.prepared import Prepared, drop_prepared
 from np_ozaki.precision import multiply, schemes
 from np_ozaki.testing import assert_same_bits
 
@@ -169,6 +171,134 @@ def test_symmetric_products(place, engine):
         check(place, engine, a, a.swapaxes(1, 2))
         check(place, engine, a, other.swapaxes(1, 2))
     assert recorded(engine) == 2
+
+
+# ---- Prepared operands -----------------------------------------------------------
+
+
+def steps_of(engine):
+    """How many kernels the only recording queues."""
+    (recording,) = [x for x in engine._recordings.values() if x is not None]
+    return len(recording._launches)
+
+
+@pytest.fixture
+def long_ways(engine, monkeypatch):
+    """Count products that were not replayed."""
+    ways, real = [], CudaEngine._within_memory
+
+    def counted(self, job, workspace_bytes):
+        ways.append(job)
+        return real(self, job, workspace_bytes)
+
+    monkeypatch.setattr(CudaEngine, "_within_memory", counted)
+    return ways
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sides", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("certify", [None, "conventional"])
+def test_prepared_operands(place, engine, long_ways, layout, sides, certify):
+    pairs = [pair(place, seed, layout=layout) for seed in range(3)]
+    kept = [tuple(Prepared() if x else None for x in sides) for _ in pairs]
+    for turn in range(3):
+        for (a, b), prepared in zip(pairs, kept, strict=True):
+            check(place, engine, a, b, certify=certify, prepared=prepared)
+        # The first turn makes what is kept; the second records once.
+        assert len(long_ways) == (3 if turn == 0 else 4)
+        assert recorded(engine) == (turn > 0)
+    unprepared = CudaEngine(engine.device)
+    check(place, unprepared, *pairs[0], certify=certify)
+    # What was made is not made again.
+    less = steps_of(unprepared) - steps_of(engine)
+    assert less == (1 if all(sides) else 0)
+
+
+def test_what_changed_is_made_again(place, engine, long_ways):
+    (a, b), (x, y) = pair(place, 1), pair(place, 2)
+    kept = Prepared(), Prepared()
+    for _ in range(3):
+        check(place, engine, a, b, prepared=kept)
+    assert (len(long_ways), recorded(engine)) == (2, 1)
+    a[...] = x
+    kept[0].close()
+    for _ in range(2):
+        check(place, engine, a, b, prepared=kept)
+    assert len(long_ways) == 3
+    b[...] = y
+    kept[1].close()
+    check(place, engine, a, b, prepared=kept)
+    drop_prepared(engine.device.place())
+    for _ in range(2):
+        check(place, engine, a, b, prepared=kept)
+    assert (len(long_ways), recorded(engine)) == (5, 1)
+
+
+def test_replays_count_what_they_reuse(place, engine):
+    a, b = pair(place, 3)
+    kept = Prepared(), Prepared()
+    out = place.own(np.empty((1, 5, 7)))
+    with np_ozaki.enabled(engine="cpu") as scope:
+        for _ in range(4):
+            engine.matmul(a, b, out, ORDINARY, prepared=kept)
+        # One is made anew: the other one counts once.
+        kept[0].close()
+        engine.matmul(a, b, out, ORDINARY, prepared=kept)
+    counted = scope.stats().arrays.prepared
+    assert (counted.made, counted.reused) == (3, 2 * 3 + 1)
+
+
+def test_a_prepared_product_is_no_shortcut_for_others(place, engine):
+    a, b = pair(place, 4)
+    kept = Prepared(), Prepared()
+    for _ in range(3):
+        assert check(place, engine, a, b, prepared=kept).recording is None
+    assert check(place, engine, a, b).recording is not None
+
+
+def test_prepared_operands_of_other_kinds(place, engine, long_ways):
+    square, other = pair(place, 5, m=6, n=6, k=6)
+    many = pair(place, 6, batch=3)
+    one = many[0], many[1][:1]
+    for a, b in ((square, square.swapaxes(1, 2)), (square, other), many, one):
+        kept = Prepared(), Prepared()
+        for _ in range(3):
+            check(place, engine, a, b, prepared=kept)
+        out = laid_out(place.own, np.zeros((len(a), a.shape[1], b.shape[2])), "F")
+        for _ in range(2):
+            engine.matmul(a, b, out, ORDINARY, prepared=kept)
+            want = np.empty(out.shape)
+            CPU.matmul(place.host(a), place.host(b), want, ORDINARY)
+            assert_same_bits(place.host(out), want)
+    assert recorded(engine) == 8
+
+
+@pytest.mark.parametrize("conjugated", [(False, False), (False, True), (True, False)])
+def test_prepared_complex_operands(place, engine, long_ways, conjugated):
+    rng = np.random.default_rng(8)
+    a, b = (join(*entries(rng, (2, *s), "ordinary")) for s in ((3, 9), (9, 4)))
+    scheme, kept = Scheme(16, family="complex"), (Prepared(), Prepared())
+    x, y = (z.conj() if conj else z for z, conj in zip((a, b), conjugated, strict=True))
+    want = np.empty((1, 6, 4))
+    real = embedded(x[None], left=True), embedded(y[None], left=False)
+    CPU.matmul(*real, want, scheme)
+    for _ in range(4):
+        out = place.own(np.zeros((1, 3, 4), complex))
+        operands = [
+            ComplexOperand(place.own(z[None]), left, conj)
+            for z, left, conj in zip((a, b), (True, False), conjugated, strict=True)
+        ]
+        engine.matmul(*operands, out, scheme, prepared=kept)
+        assert_same_bits(place.host(out)[0], join(want[0, :3], want[0, 3:]))
+    assert (len(long_ways), recorded(engine)) == (2, 1)
+
+
+def test_operands_that_there_is_no_room_for(place, engine, long_ways):
+    a, b = pair(place, 7)
+    kept = Prepared(), Prepared()
+    for _ in range(3):
+        check(place, engine, a, b, prepared=kept, workspace_bytes=1)
+    assert not kept[0].nbytes
 
 
 def test_products_of_other_kinds_are_not_recorded(place, engine):
