@@ -434,7 +434,7 @@ def prepare(
         )
     for side in ("left", "right") if role == "both" else (role,):
         left = side == "left"
-        kept = array._prepared(left=left)
+        kept = array._prepared(left=left, at_once=True)
         if kept is not None:
             prepare_array(operand_for(array, options), options, kept, left=left)
         elif array._storage.shared:

@@ -224,9 +224,9 @@ class Core:
             buffer, offset, view.shape, view.strides, view.dtype
         )
 
-    def _prepared(self, *, left: bool) -> Prepared | None:
-        """Return what is kept of this array as an operand, if anything may be."""
-        return self._storage.prepared(self._view, left=left)
+    def _prepared(self, *, left: bool, at_once: bool = False) -> Prepared | None:
+        """Return what is kept of this array as an operand: see `Storage.prepared`."""
+        return self._storage.prepared(self._view, left=left, at_once=at_once)
 
     # Writing ----------------------------------------------------------------------
 

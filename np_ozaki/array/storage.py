@@ -106,7 +106,8 @@ class Storage:
         # Which work on the device the buffer waits for; whether others used it, too.
         self._made: Any = None
         self._strays = False
-        self._prepared: dict[Hashable, Prepared] = {}
+        # None for what was an operand once.
+        self._prepared: dict[Hashable, Prepared | None] = {}
         if buffer is not None:
             self._made = choice.needed_memory().mark()
 
@@ -250,8 +251,10 @@ class Storage:
             memory.synchronize(memory.device_of(self._buffer))
             self._strays = False
 
-    def prepared(self, view: NDArray[Any], *, left: bool) -> Prepared | None:
-        """Return what is kept of a view as an operand, or None where nothing may be.
+    def prepared(
+        self, view: NDArray[Any], *, left: bool, at_once: bool = False
+    ) -> Prepared | None:
+        """Return what is kept of a view as an operand, or None where nothing is.
 
         Parameters
         ----------
@@ -259,11 +262,14 @@ class Storage:
             Of `host`, as it takes part in a product.
         left : bool
             In which role.
+        at_once : bool, optional
+            Whether it is kept from now on; else from its second time in that role on,
+            as most results are operands once.
 
         Returns
         -------
         Prepared or None
-            For the data as they are.
+            For the data as they are; always None where nothing may be kept.
         """
         small = view.size < _LEAST_PREPARED
         if (
@@ -281,16 +287,25 @@ class Storage:
             return found
         with self._lock:
             found = self._prepared.get(key)
-            if found is None:
-                if len(self._prepared) == _MOST_VIEWS:
-                    self._prepared.pop(next(iter(self._prepared))).close()
-                found = self._prepared[key] = Prepared()
+            if found is not None:
+                return found
+            first = key not in self._prepared
+            if first and len(self._prepared) == _MOST_VIEWS:
+                self._close(self._prepared.pop(next(iter(self._prepared))))
+            if not first or at_once:
+                found = Prepared()
+            self._prepared[key] = found
             return found
+
+    @staticmethod
+    def _close(kept: Prepared | None) -> None:
+        if kept is not None:
+            kept.close()
 
     def _forget(self) -> None:
         """Let nothing be kept of data that are no more."""
         for each in self._prepared.values():
-            each.close()
+            self._close(each)
         self._prepared.clear()
 
     # Writing -----------------------------------------------------------------------

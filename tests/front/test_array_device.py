@@ -820,10 +820,34 @@ def test_writes_that_nobody_knows_of_are_errors(monkeypatch):
 def test_what_is_kept_is_given_back_at_a_write():
     x = OzArray(RNG.standard_normal((80, 80)))
     x @ x
+    x @ x
     kept = [x._prepared(left=left) for left in (True, False)]
     assert all(each.nbytes for each in kept)
     x[0] = 1.0
     assert not any(each.nbytes for each in kept)
+    # Other data: what was used once is forgotten, too.
+    assert x._prepared(left=True) is None
+
+
+def test_an_operand_is_kept_from_its_second_product_on():
+    x, y = (OzArray(RNG.standard_normal((80, 80))) for _ in "xy")
+    want = [data(x @ y), data(y @ x)]
+    seen = []
+    for _ in range(3):
+        with np_ozaki.enabled(engine="cpu") as scope:
+            assert_same_bits(data(x @ y), want[0])
+        counted = scope.stats().arrays.prepared
+        seen.append((counted.made, counted.reused > 0))
+    assert seen == [(2, False), (0, True), (0, True)]
+    # In the other roles it is their second time now.
+    for made in (2, 0):
+        with np_ozaki.enabled(engine="cpu") as scope:
+            assert_same_bits(data(y @ x), want[1])
+        assert scope.stats().arrays.prepared.made == made
+    once = OzArray(RNG.standard_normal((80, 80)))
+    assert once._prepared(left=True) is None
+    assert once._prepared(left=False, at_once=True) is not None
+    assert once._prepared(left=True) is not None
 
 
 def test_what_is_kept_of_many_views_is_bounded():
