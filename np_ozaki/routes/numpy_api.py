@@ -245,10 +245,14 @@ def _class_of_result(a: Any, b: Any) -> type:
     return right if _PRIORITIES[right] > _PRIORITIES[left] else left
 
 
-def _of_class(result: Any, cls: type) -> Any:
-    if cls is np.ndarray or not isinstance(result, np.ndarray):
-        return result
-    return result.view(cls)
+def _room(cls: type, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return an array for a result of another class, or None where that is an ndarray.
+
+    It owns its memory, as NumPy's result does; a view would not.
+    """
+    if cls is np.ndarray or not shape:
+        return None
+    return np.ndarray.__new__(cls, shape, dtype)
 
 
 def _bound(
@@ -308,9 +312,14 @@ def handle_dot(
     options = options_for(route, 1, m, math.prod(shape[a.ndim - 1 :]), k, dtype)
     if options is None:
         return NotImplemented
+    room = _room(cls, shape, dtype)
+    if room is not None:
+        out = room.view(np.ndarray).reshape(shape)  # a matrix has two dimensions
     result, _ = dot(as_dtype(a, dtype), as_dtype(b, dtype), out, options, route)
     # numpy.dot returns a scalar for no dimensions, though it has filled `out`.
-    return result[()] if not shape else _of_class(result, cls)
+    if not shape:
+        return result[()]
+    return result if room is None else room
 
 
 def handle_inner(arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None) -> Any:
@@ -348,7 +357,9 @@ def handle_inner(arguments: tuple[Any, ...], keywords: Mapping[str, Any] | None)
         return NotImplemented
     right = as_dtype(b, dtype)
     columns = right if b.ndim == 1 else right.reshape(n, k).T
+    room = _room(cls, shape, dtype)
+    out = None if room is None else room.view(np.ndarray).reshape(shape)
     result, _ = _rows_by_columns(
-        as_dtype(a, dtype), columns, shape, None, options, "inner", np.inner
+        as_dtype(a, dtype), columns, shape, out, options, "inner", np.inner
     )
-    return _of_class(result, cls)
+    return result if room is None else room
