@@ -313,14 +313,15 @@ def product(
                 context.record(info)
             return info, made.outcome
         fallback = made
-    served = _multiply(engine, a, b, out, options, low, prepared, conjugated)
+    with hooks.arithmetic():
+        served = _multiply(engine, a, b, out, options, low, prepared, conjugated)
+        if bound is not None:
+            _fill(bound, a, b, out if low is None else low, served.ways)
     outcome = served.outcome
-    if bound is not None:
-        _fill(bound, a, b, out if low is None else low, served.ways)
-        if low is not None:
-            hi = out if isinstance(out, np.ndarray) else choice.to_host(out)
-            for x, y in zip(_parts(hi), _parts(bound), strict=True):
-                y[np.isinf(x) & ~np.isnan(y)] = np.inf
+    if bound is not None and low is not None:
+        hi = out if isinstance(out, np.ndarray) else choice.to_host(out)
+        for x, y in zip(_parts(hi), _parts(bound), strict=True):
+            y[np.isinf(x) & ~np.isnan(y)] = np.inf
     num_moduli, shift, balanced = served.most()
     slicing = options.slicing if options.scheme == "slices" else None
     info = CallInfo(
@@ -789,7 +790,8 @@ def error_bound_arrays(
     stacked_a = np.broadcast_to(stacked_a, (batch, *stacked_a.shape[1:]))
     engine = choice.cpu_engine()
     how = complex_promised_bound if is_complex(a) else promised_bound
-    bound = how(engine, stacked_a, stacked_b, stacked_c, options, double=double)
+    with hooks.arithmetic():
+        bound = how(engine, stacked_a, stacked_b, stacked_c, options, double=double)
     return bound.reshape(shape)
 
 

@@ -1452,6 +1452,21 @@ FAULTS = {
         "recording if certified is None and not kept else None",
         "recording if certified is None else None",
     ),
+    "arithmetic: engines round as they find it": (
+        "gemm.py",
+        "    with hooks.arithmetic():\n        served",
+        "    if True:\n        served",
+    ),
+    "arithmetic: bounds round as they find it": (
+        "gemm.py",
+        "    with hooks.arithmetic():\n        bound",
+        "    if True:\n        bound",
+    ),
+    "arithmetic: operands lose subnormal numbers": (
+        "routes/decision.py",
+        "with hooks.arithmetic():",
+        "if True:",
+    ),
     "einsum: any casting will do": (
         "routes/einsum.py",
         "if not all(np.can_cast(",
@@ -1837,6 +1852,8 @@ def tests_of(name: str) -> tuple[str, ...]:
         return ROUTES_TESTS
     if name.startswith("slices"):
         return QUICK + SLICES_TESTS
+    if name.startswith("arithmetic"):
+        return ("tests/engines/test_environment.py",)
     if name.startswith("array: "):
         return ARRAY_TESTS
     if name.startswith("prepared: "):

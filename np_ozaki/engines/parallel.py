@@ -133,6 +133,7 @@ def of_batch(part: slice, x: NDArray[Any]) -> slice:
 
 def _executor(threads: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
+    # Its threads inherit how the caller rounds: see `hooks.arithmetic`.
     with _lock:
         if _pool is None or _pool_size < threads:
             _pool = ThreadPoolExecutor(threads, "np_ozaki")

@@ -11,7 +11,7 @@ Python is touched: identity, signature and pickle of the functions stay as they 
 `table`               name, kind and place of every hook; `NAMES`
 `probes`              the self-test each hook passes after it is installed
 `installation`        `install`, `status`, `set_gate`
-`extension`           loading the extension; `unrouted`
+`extension`           loading the extension; `unrouted`, `arithmetic`
 `memory`              arrays over the memory that handlers are called with
 ====================  ==========================================================
 
@@ -61,7 +61,7 @@ while a scope is open in the main interpreter: `PyGILState_Ensure` knows only on
 interpreter a thread.
 """
 
-from np_ozaki.hooks.extension import unrouted
+from np_ozaki.hooks.extension import arithmetic, unrouted
 from np_ozaki.hooks.installation import HookStatus, install, set_gate, status
 from np_ozaki.hooks.memory import array_from_fortran, array_from_loop
 from np_ozaki.hooks.table import DTYPES, NAMES
@@ -73,6 +73,7 @@ __all__ = [
     "RAISE_OVERFLOW",
     "RAISE_UNDERFLOW",
     "HookStatus",
+    "arithmetic",
     "array_from_fortran",
     "array_from_loop",
     "install",

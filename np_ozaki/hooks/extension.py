@@ -1,4 +1,4 @@
-"""The compiled extension: whether it can be loaded, and threads that it leaves out."""
+"""The compiled extension: whether it can be loaded, and what it does for threads."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["REMEDY", "extension", "extension_reason", "interpreter_reason", "unrouted"]
+__all__ = [
+    "REMEDY",
+    "arithmetic",
+    "extension",
+    "extension_reason",
+    "interpreter_reason",
+    "unrouted",
+]
 
 REMEDY: Final = "wrap the arrays in np_ozaki.OzArray instead"
 
-_INTERFACE: Final = 3
+_INTERFACE: Final = 4
 
 
 def _is_subinterpreter() -> bool:
@@ -67,8 +74,8 @@ extension, extension_reason = (
 """The extension, or None and why."""
 
 
-class _NothingToLeave:
-    """Stands in for the extension's scope where nothing is ever routed."""
+class _Nothing:
+    """Stands in for the extension's scopes where there is none."""
 
     __slots__ = ()
 
@@ -85,7 +92,10 @@ class _NothingToLeave:
 
 
 _unrouted: Final[AbstractContextManager[None, None]] = (
-    _NothingToLeave() if extension is None else extension.UnroutedScope()
+    _Nothing() if extension is None else extension.UnroutedScope()
+)
+_arithmetic: Final[AbstractContextManager[None, None]] = (
+    _Nothing() if extension is None else extension.ArithmeticScope()
 )
 
 
@@ -101,3 +111,18 @@ def unrouted() -> AbstractContextManager[None, None]:
         Its target is None.
     """
     return _unrouted
+
+
+def arithmetic() -> AbstractContextManager[None, None]:
+    """Return the context in which this thread rounds to nearest, and never to zero.
+
+    Other libraries may have left it otherwise: in another rounding mode, without
+    subnormal numbers (as whatever is linked with -ffast-math), with traps.  For
+    whatever depends on the rounding of float64.  Without the extension nothing changes.
+
+    Returns
+    -------
+    context manager
+        As `unrouted` returns it: one object, to be nested.
+    """
+    return _arithmetic

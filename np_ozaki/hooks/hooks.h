@@ -130,6 +130,16 @@ any_function native_of(any_function volatile *native);
  * only; NULL with an exception where CPython does not look as known. */
 PyMethodDef *method_definition(PyObject *builtin, const char *name);
 
+/* ---- Arithmetic ---- */
+
+/* Between these this thread rounds to nearest, with subnormal numbers (environment.c);
+ * they nest. */
+void enter_arithmetic(void);
+void leave_arithmetic(void);
+
+/* The type of a context manager that calls them. */
+PyObject *arithmetic_scope_type(void);
+
 /* ---- Dtypes ---- */
 
 /* NumPy's type numbers. */

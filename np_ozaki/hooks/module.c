@@ -1,13 +1,14 @@
 /* np_ozaki._hooks: hooks in C functions of NumPy and SciPy, with one gate in front.
  *
  * This file holds the gate, the life of a hook and the module; loops.c, builtins.c,
- * blas.c and imports.c know how a kind of function is hooked.
+ * blas.c and imports.c know how a kind of function is hooked.  environment.c is about
+ * the arithmetic of a thread.
  */
 #include "hooks.h"
 
 #include <string.h>
 
-#define INTERFACE 3
+#define INTERFACE 4
 
 /* ---- State ---- */
 
@@ -57,7 +58,9 @@ answer_of(PyObject *handler, PyObject *arguments, PyObject *keywords)
     PyObject *answer = NULL;
     if (arguments != NULL) {
         unrouted_count++;
+        enter_arithmetic();
         answer = PyObject_Call(handler, arguments, keywords);
+        leave_arithmetic();
         unrouted_count--;
         Py_DECREF(arguments);
     }
@@ -340,10 +343,13 @@ PyInit__hooks(void)
         return NULL;
     }
     PyObject *scope_type = PyType_FromSpec(&scope_spec);
-    int failed = scope_type == NULL
+    PyObject *arithmetic_type = arithmetic_scope_type();
+    int failed = scope_type == NULL || arithmetic_type == NULL
                  || PyModule_AddObjectRef(module, "UnroutedScope", scope_type) < 0
+                 || PyModule_AddObjectRef(module, "ArithmeticScope", arithmetic_type) < 0
                  || PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0;
     Py_XDECREF(scope_type);
+    Py_XDECREF(arithmetic_type);
     if (failed) {
         Py_DECREF(module);
         return NULL;

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from np_ozaki import context
+from np_ozaki import context, hooks
 from np_ozaki.config import Options
 from np_ozaki.gemm import FLOAT64, left_out, min_flops, native_reason
 from np_ozaki.numerics.formats import format_of
@@ -160,7 +160,8 @@ def as_dtype(x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     if type(x) is np.ndarray and x.dtype is dtype and x.flags.aligned:
         return x
-    return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
+    with hooks.arithmetic():  # else subnormal numbers may be lost
+        return np.require(x, dtype=dtype, requirements="A").view(np.ndarray)
 
 
 def is_multiplied(dtype: np.dtype[Any]) -> bool:
