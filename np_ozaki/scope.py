@@ -148,8 +148,18 @@ class _Scope:
         return Stats() if self._last is None else self._last.recorder.snapshot()
 
 
+def _body(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return whose code runs in the end: of an object that is called, its method."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function
+    return type(function).__call__
+
+
 def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
-    if inspect.isasyncgenfunction(function):
+    body = _body(function)
+    if inspect.isasyncgenfunction(body):
 
         async def run_async_generator(*args: Any, **kwargs: Any) -> Any:
             generator, scope = function(*args, **kwargs), fresh()
@@ -170,14 +180,14 @@ def _decorate(function: Callable[..., Any], fresh: Callable[[], _Scope]) -> Any:
                     step = functools.partial(generator.athrow, error)
 
         return functools.wraps(function)(run_async_generator)
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(body):
 
         async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
             with fresh():
                 return await function(*args, **kwargs)
 
         return functools.wraps(function)(run_coroutine)
-    if inspect.isgeneratorfunction(function):
+    if inspect.isgeneratorfunction(body):
 
         def run_generator(*args: Any, **kwargs: Any) -> Any:
             generator, scope = function(*args, **kwargs), fresh()

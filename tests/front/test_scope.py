@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 import gc
 import inspect
 import multiprocessing
@@ -389,6 +390,44 @@ def test_decorated_functions_generators_and_coroutines():
     assert asyncio.run(collect()) == [True, True]
     assert inspect.iscoroutinefunction(coroutine)
     assert inspect.isgeneratorfunction(generator)
+    assert not routed()
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_decorated_objects_that_are_called(partial):
+    class Function:
+        def __call__(self, times=1):
+            return [routed()] * times
+
+    class Generator:
+        def __call__(self, times=1):
+            for _ in range(times):
+                yield routed()
+
+    class Coroutine:
+        async def __call__(self, times=1):
+            await asyncio.sleep(0)
+            return [routed()] * times
+
+    class AsyncGenerator:
+        async def __call__(self, times=1):
+            for _ in range(times):
+                await asyncio.sleep(0)
+                yield routed()
+
+    def decorated(cls):
+        called = functools.partial(cls(), times=2) if partial else cls()
+        return scope()(called)
+
+    async def collect():
+        return [item async for item in decorated(AsyncGenerator)()]
+
+    want = [True] * (2 if partial else 1)
+    assert decorated(Function)() == want
+    assert list(decorated(Generator)()) == want
+    assert asyncio.run(decorated(Coroutine)()) == want
+    assert asyncio.run(collect()) == want
+    assert scope()(max)(1, 2) == 2
     assert not routed()
 
 
