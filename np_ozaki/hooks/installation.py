@@ -111,6 +111,9 @@ def install(handlers: Mapping[str, Callable[..., Any]]) -> tuple[HookStatus, ...
     if interpreter_reason is not None:
         raise HookUnavailableError(f"{interpreter_reason}; {REMEDY}")
     with _lock:
+        if _state.extension is not None and not _state.extension.is_owner(_state):
+            _state.extension.set_owner(_state)
+            _take_back(_state.extension)
         if handlers is not _state.handlers or _state.unfinished:
             unknown = sorted(handlers.keys() - set(NAMES))
             if unknown:
@@ -182,6 +185,16 @@ def _settle(which: Callable[[Hook], bool], *, blas_complete: bool) -> None:
     _watch_imports(waiting)
     _state.statuses = tuple(slot.status for slot in _state.slots.values())
     _state.unfinished = waiting
+
+
+def _take_back(extension: ModuleType) -> None:
+    """Install handlers again that another import of this package has replaced.
+
+    The extension is the process's: what one of two imports installs, both use.
+    """
+    for slot in _state.slots.values():
+        if slot.status.active:
+            extension.install(slot.status.name, slot.target, slot.handler)
 
 
 def _take_out(hook: Hook, slot: _Slot) -> None:

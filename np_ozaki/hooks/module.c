@@ -18,6 +18,7 @@ THREAD_LOCAL Py_ssize_t unrouted_count = 0;
 
 static PyObject *is_finalizing = NULL;
 static PyInterpreterState *home_interpreter = NULL;
+static PyObject *owner = NULL; /* whose handlers these are; NULL: nobody's */
 
 /* ---- One hook ---- */
 
@@ -189,6 +190,29 @@ uninstall(PyObject *Py_UNUSED(module), PyObject *arguments)
     return PyBool_FromLong(native);
 }
 
+PyDoc_STRVAR(set_owner_doc,
+"set_owner(owner, /)\n--\n\n"
+"Note whose handlers are going to be installed: a package may be imported twice.");
+
+static PyObject *
+set_owner(PyObject *Py_UNUSED(module), PyObject *wanted)
+{
+    PyObject *old = owner;
+    owner = Py_NewRef(wanted);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(is_owner_doc,
+"is_owner(owner, /)\n--\n\n"
+"Whether that was noted last.");
+
+static PyObject *
+is_owner(PyObject *Py_UNUSED(module), PyObject *asked)
+{
+    return PyBool_FromLong(owner == asked);
+}
+
 /* ---- The gate ---- */
 
 /* Saturating: no product reaches 2^63 flops. */
@@ -317,6 +341,8 @@ PyDoc_STRVAR(learn_arrays_doc,
 static PyMethodDef module_methods[] = {
     {"install", install, METH_VARARGS, install_doc},
     {"uninstall", uninstall, METH_VARARGS, uninstall_doc},
+    {"set_owner", set_owner, METH_O, set_owner_doc},
+    {"is_owner", is_owner, METH_O, is_owner_doc},
     {"learn_arrays", learn_arrays, METH_O, learn_arrays_doc},
     {"set_gate", set_gate, METH_VARARGS, set_gate_doc},
     {"enter_unrouted", enter_unrouted, METH_NOARGS, enter_unrouted_doc},

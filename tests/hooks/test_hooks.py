@@ -883,6 +883,9 @@ class FakeExtension(types.ModuleType):
         self.uninstalled += name == "matmul"
         return True
 
+    def is_owner(self, owner: object) -> bool:
+        return True
+
     def set_gate(self, depth: int, min_flops: int) -> None:
         pass
 
@@ -1113,3 +1116,37 @@ def test_array_from_loop_writes_through() -> None:
     view = hooks.array_from_loop(ctypes.addressof(memory) + 40, (3,), (-16,), True)
     view[...] = [1.0, 2.0, 3.0]
     assert list(memory) == [0.0, 3.0, 0.0, 2.0, 0.0, 1.0]
+
+
+def test_two_imports_of_the_package_take_turns() -> None:
+    """As pytest and reloaders import it again, and put the first one back."""
+    run_python(
+        """
+        import sys, warnings
+        import numpy as np
+        import np_ozaki as first
+
+        x = np.ones((3, 3))
+
+        def caught(module):
+            with warnings.catch_warnings():
+                # The second import does not get at the method.
+                warnings.simplefilter("ignore", module.RouteWarning)
+                with module.enabled(engine="cpu", min_flops=0) as scope:
+                    x @ x
+                    np.dot(x, x)
+            return scope.stats().calls("cpu")
+
+        assert caught(first) == 2
+        mine = {k: m for k, m in sys.modules.items() if k.split(".")[0] == "np_ozaki"}
+        for name in mine:
+            del sys.modules[name]
+        import np_ozaki as second
+
+        assert second is not first
+        for module in (first, second, first, second, second, first):
+            assert caught(module) == 2
+        sys.modules.update(mine)
+        assert caught(first) == 2
+        """
+    )
