@@ -416,9 +416,14 @@ KERNEL void reconstruct_tiles(Tiles x) {
 #pragma unroll
     for (int pair = 0; pair < SUM_PAIRS; ++pair) bias[pair].sums[i] = same;
   }
-  wait_for_last();
   // No other quarter has more entries than the first one.
   Quarter most(x, group, 0, 0);
+  // The kernel before this one let it start when facts were there.
+  line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
+              x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
+  line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
+              x.half_columns, TILE_COLUMNS, 0, column_fields);
+  wait_for_last();
   if (most.rows <= 0 || most.columns <= 0) return;
 
   uint32* buffers = shared + warp * (AHEAD + 1) * STEP_WORDS;
@@ -449,12 +454,6 @@ KERNEL void reconstruct_tiles(Tiles x) {
       copies.fetch(next_source + step * STEP_BYTES, buffers, step, lane);
     end_of_step();
   }
-
-  // While the first residues come:
-  line_fields(x.rows, x.out.rows, x.batch_a > 1 ? group.batch : 0, group.row,
-              x.half_rows, GROUP_ROWS, FIELD_BASE, row_fields);
-  line_fields(x.columns, x.out.columns, x.batch_b > 1 ? group.batch : 0, group.column,
-              x.half_columns, TILE_COLUMNS, 0, column_fields);
   __syncthreads();
   int lane_row = lane / 16, lane_column = lane % 4 * 8 + lane / 4 % 4 * 2;
   while (next < patches) {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 __all__ = [
     "CPU_MIN_FLOPS",
     "CUDA_MIN_FLOPS",
+    "GROUP_ROWS",
     "INT8_K_BLOCK",
     "TILE_COLUMNS",
     "TILE_ROWS",
@@ -32,7 +33,10 @@ INT8_K_BLOCK = 1 << 17
 """Longest inner length whose INT8 products fit int32: k 127^2 is below 2^31."""
 
 TILE_ROWS, TILE_COLUMNS = 128, 256
-"""Entries of a residue tile, which Hopper's kernel multiplies at a time."""
+"""Entries of a residue tile."""
+
+GROUP_ROWS = 64
+"""Rows of a tile's two groups: Hopper's kernel takes two or three at a time."""
 
 _PREFERRED_ROWS = 512
 _PREFERRED_BYTES = 32 << 20

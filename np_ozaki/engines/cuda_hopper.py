@@ -25,7 +25,7 @@ from np_ozaki._kernels.render import TILE_STEP, source
 from np_ozaki.engines.cuda_launch import Launch, driver_function, status_of
 from np_ozaki.engines.cuda_lines import PlaneStack
 from np_ozaki.engines.cuda_tiles import WORK
-from np_ozaki.tiling import TILE_ROWS
+from np_ozaki.tiling import GROUP_ROWS, TILE_COLUMNS
 
 __all__ = ["CAPABILITY", "OLDEST_NVRTC", "ResidueTiles"]
 
@@ -38,8 +38,10 @@ OLDEST_NVRTC = (12, 1)
 _OPTIONS = ("--std=c++17", "--gpu-architecture=sm_90a", "-ftz=true")
 _STAGE = "residue_tiles"
 _THREADS = 384
-_SHARED_BYTES = 4 * 3 * 128 * TILE_STEP + 1024
-"""Four stages of A's box and B's two, and room to align them."""
+_STAGES = 4
+
+_KERNELS = {2: "residue_tiles", 3: "tall_residue_tiles"}
+"""By the groups of rows that a block takes."""
 
 _MAX_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
@@ -106,8 +108,10 @@ def _compiled(text: str) -> bytes:
 
 
 @functools.lru_cache(maxsize=1024)
-def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void]:
-    """Return how the copy engine finds boxes of 128 lines by 128 bytes in planes.
+def _tensor_map(
+    rows: int, pointer: int, stack: int, lines: int, k: int
+) -> NDArray[np.void]:
+    """Return how the copy engine finds boxes of `rows` lines by 128 bytes in planes.
 
     It holds the address and the shape, nothing of what lies there.
     """
@@ -121,7 +125,7 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
         ctypes.c_void_p(pointer),
         (ctypes.c_uint64 * 3)(k, lines, stack),
         (ctypes.c_uint64 * 2)(k, lines * k),
-        (ctypes.c_uint32 * 3)(TILE_STEP, TILE_ROWS, 1),
+        (ctypes.c_uint32 * 3)(TILE_STEP, rows, 1),
         (ctypes.c_uint32 * 3)(1, 1, 1),
         0,
         _SWIZZLE_128,
@@ -137,28 +141,38 @@ def _tensor_map(pointer: int, stack: int, lines: int, k: int) -> NDArray[np.void
     return buffer[start : start + _MAP_BYTES].copy().view(f"V{_MAP_BYTES}")
 
 
+def _shared_bytes(groups: int) -> int:
+    """Return the size of stages of A's box and B's two, and room to align them."""
+    return int(_STAGES * (groups * GROUP_ROWS + TILE_COLUMNS) * TILE_STEP + 1024)
+
+
 class ResidueTiles:
-    """The kernel, loaded on each device where it is called."""
+    """The kernels, loaded on each device where one is called."""
 
     def __init__(self) -> None:
-        self._functions: dict[int, Any] = {}
+        self._functions: dict[int, dict[int, Any]] = {}
 
-    def _function(self) -> Any:
+    def _function(self, groups: int) -> Any:
         index = int(runtime.getDevice())
         if index not in self._functions:
             module = cupy.cuda.function.Module()
             module.load(_cubin())
-            kernel = module.get_function(_STAGE)
-            driver.funcSetAttribute(kernel.ptr, _MAX_DYNAMIC_SHARED, _SHARED_BYTES)
-            self._functions[index] = kernel
-        return self._functions[index]
+            found = {count: module.get_function(x) for count, x in _KERNELS.items()}
+            for count, kernel in found.items():
+                size = _shared_bytes(count)
+                driver.funcSetAttribute(kernel.ptr, _MAX_DYNAMIC_SHARED, size)
+            self._functions[index] = found
+        return self._functions[index][groups]
 
     def launch(
         self, left: PlaneStack, right: PlaneStack, work: NDArray[np.void], blocks: int
     ) -> None:
         """Queue the kernel; see `cuda_tiles.queue_residue_tiles`."""
-        args = (_tensor_map(*left), _tensor_map(*right), work.view(_WORK_BYTES))
-        self._function()((blocks,), (_THREADS,), args, _SHARED_BYTES)
+        groups = int(work["block_groups"][0])
+        boxes = _boxes(groups)
+        maps = (_tensor_map(x, *y) for x, y in zip(boxes, (left, right), strict=True))
+        args = (*maps, work.view(_WORK_BYTES))
+        self._function(groups)((blocks,), (_THREADS,), args, _shared_bytes(groups))
 
     def again(
         self,
@@ -169,17 +183,28 @@ class ResidueTiles:
         blocks: int,
     ) -> tuple[Launch, Callable[[], None]]:
         """Return a launch, and what to call where `addresses` have changed."""
-        shapes = tuple(left)[1:], tuple(right)[1:]
+        groups = int(work.view(WORK)["block_groups"][0])
+        boxes, shapes = _boxes(groups), (tuple(left)[1:], tuple(right)[1:])
         maps = [np.zeros(1, f"V{_MAP_BYTES}") for _ in shapes]
 
         def move() -> None:
-            for target, address, shape in zip(
-                maps, addresses.tolist(), shapes, strict=True
+            for target, rows, address, shape in zip(
+                maps, boxes, addresses.tolist(), shapes, strict=True
             ):
-                target[:] = _tensor_map(address, *shape)
+                target[:] = _tensor_map(rows, address, *shape)
 
         args = (*maps, work)
         launch = Launch(
-            self._function(), (blocks,), (_THREADS,), args, _SHARED_BYTES, overlaps=True
+            self._function(groups),
+            (blocks,),
+            (_THREADS,),
+            args,
+            _shared_bytes(groups),
+            overlaps=True,
         )
         return launch, move
+
+
+def _boxes(groups: int) -> tuple[int, int]:
+    """Return the rows of A's box and of B's."""
+    return groups * GROUP_ROWS, TILE_COLUMNS // 2

@@ -29,7 +29,7 @@ from np_ozaki.engines.cuda_lines import (
     structure,
 )
 from np_ozaki.numerics.moduli import MODULI, Family, moduli_of
-from np_ozaki.tiling import TILE_COLUMNS, TILE_ROWS, padded
+from np_ozaki.tiling import GROUP_ROWS, TILE_COLUMNS, TILE_ROWS, padded
 
 if TYPE_CHECKING:
     from np_ozaki.engines.cuda_stages import Stages
@@ -58,6 +58,10 @@ _STEPS_IN_MEMORY = {(1, 1): 4, (7, 1): 1, (1, 2): 2}
 _MIRROR_ENTRIES = 32 * (16 + 2)
 _ENOUGH_BLOCKS = 4096
 
+_TALL_STEPS = 48
+"""Steps along k from which blocks take three groups of rows: then what they save of
+copies, at the power limit, is more than what their fewer registers cost (37.3 instead
+of 38.8 ms at n = 12288, by products of k = 6144; the same at 8192, k = 4096)."""
 
 WORK = np.dtype(
     [
@@ -77,6 +81,8 @@ WORK = np.dtype(
         ("groups", np.int32),
         ("symmetric", np.int32),
         ("first_modulus", np.int32),
+        ("block_groups", np.int32),
+        ("unused", np.int32),
     ]
 )
 """`Work` of tile_order.cuh, field by field."""
@@ -221,9 +227,11 @@ def queue_residue_tiles(
     device = stages.device
     batch, rows, columns = shape
     all_planes, k = left.shape[0], left.shape[3]
-    squares = -(-rows // (2 * TILE_ROWS))
-    across = squares + 1 if symmetric else -(-columns // TILE_COLUMNS)
-    items = batch * squares * across // (2 if symmetric else 1) * all_planes
+    steps = -(-k // TILE_STEP)
+    groups = _block_groups(steps, symmetric=symmetric)
+    pairs = -(-rows // (2 * groups * GROUP_ROWS))
+    across = pairs + 1 if symmetric else -(-columns // TILE_COLUMNS)
+    items = batch * pairs * across // (2 if symmetric else 1) * all_planes
     work = np.zeros(1, WORK)
     work[0] = (
         device.pointer(tiles),
@@ -237,10 +245,12 @@ def queue_residue_tiles(
         right.shape[1],
         rows,
         columns,
-        -(-k // TILE_STEP),
+        steps,
         device.tile_clusters(),
         symmetric,
         first_modulus,
+        groups,
+        0,
     )
     device.mark("residue_gemm")
     device.residue_tiles(
@@ -249,6 +259,11 @@ def queue_residue_tiles(
         work,
         2 * min(device.tile_clusters(), items),
     )
+
+
+def _block_groups(steps: int, *, symmetric: bool) -> int:
+    """Return the groups of rows that a block takes: 3 of long products, or 2."""
+    return 3 if steps >= _TALL_STEPS and not symmetric else 2
 
 
 def _stack(stages: Stages, planes: Any) -> PlaneStack:

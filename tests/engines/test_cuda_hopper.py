@@ -82,6 +82,14 @@ def pair(seed, batches=(1, 1), m=5, n=7, k=9, regime="ordinary"):
 # ---- The kernel --------------------------------------------------------------------
 
 
+@pytest.fixture(params=[2, 3])
+def block_groups(request, monkeypatch):
+    """Let blocks take so many groups of rows; three of symmetric products are none."""
+    steps = 0 if request.param == 3 else 1 << 30
+    monkeypatch.setattr(cuda_tiles, "_TALL_STEPS", steps)
+    return request.param
+
+
 @pytest.mark.parametrize(
     ("batches", "shape", "k", "planes", "products", "lower"),
     [
@@ -92,11 +100,13 @@ def pair(seed, batches=(1, 1), m=5, n=7, k=9, regime="ordinary"):
         ((1, 2), (40, 300), 17, 49, 1, False),
         ((1, 1), (70, 90), 200, 14, 7, False),
         ((40, 40), (20, 30), 33, 2, 1, True),
+        ((2, 2), (450, 270), 700, 9, 1, True),
+        ((1, 1), (1000, 530), 1200, 14, 1, False),
     ],
 )
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_residues_of_products(
-    place, engine, batches, shape, k, planes, products, lower, symmetric
+    place, engine, block_groups, batches, shape, k, planes, products, lower, symmetric
 ):
     rng = np.random.default_rng(k)
     m, n = (shape[0], shape[0]) if symmetric else shape
@@ -149,7 +159,7 @@ def test_residues_of_products(
 @pytest.mark.parametrize(
     "k", [1, 512, 513, 1024, 1025, 2048, 2049, 4352, 4353, 9472, 9473, 65536, 131072]
 )
-def test_residues_of_the_largest_sums(place, engine, k, products):
+def test_residues_of_the_largest_sums(place, engine, block_groups, k, products):
     """Where the quick reduction is right, and where it would not be."""
     if place.name == "simulated":
         pytest.skip("only a GPU runs residue_tiles.cu: a twin has sums of NumPy's")
@@ -180,6 +190,21 @@ def test_residues_of_the_largest_sums(place, engine, k, products):
 
 
 # ---- Products ----------------------------------------------------------------------
+
+
+def test_blocks_of_long_products_are_tall(place, engine, monkeypatch):
+    seen, real = [], engine.device.residue_tiles
+
+    def residue_tiles(left, right, work, blocks):
+        seen.append(int(work["block_groups"][0]))
+        return real(left, right, work, blocks)
+
+    monkeypatch.setattr(engine.device, "residue_tiles", residue_tiles)
+    for k in (6016, 6017):
+        check(place, engine, *pair(14, m=390, n=20, k=k), Scheme(2))
+    x = place.own(pair(15, m=5, k=9000)[0])
+    engine.matmul(x, x.swapaxes(1, 2), place.own(np.empty((1, 5, 5))), Scheme(2))
+    assert seen == [2, 3, 2]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

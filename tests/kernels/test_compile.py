@@ -165,7 +165,7 @@ def of_tables(ptx):
     return found
 
 
-def check_waits(ptx):
+def check_waits(stage, ptx):
     """Kernels that overlap wait before they touch what others do."""
     bodies = re.split(r"\.entry \w+\(", ptx)[1:]
     assert bodies
@@ -173,7 +173,14 @@ def check_waits(ptx):
         before, waits, after = body.partition("griddepcontrol.wait;")
         assert waits
         # No jump over it; and read are tables of numbers only, which nobody writes.
+        if stage == "residue_tiles":
+            # A thread waits and feeds; others wait for its copies.
+            assert "cp.async" not in before
+            assert waits not in after
+            continue
         assert not re.search(r"\b(st|red|atom)\.global|cp\.async|\bret;", before)
+        if stage == "reconstruct_tiles":
+            continue  # it reads facts, see launches.cuh
         jumps = re.findall(r"\bbra(?:\.uni)?\s+([$\w]+);", before)
         assert set(jumps) <= set(re.findall(r"^([$\w]+):", before, re.MULTILINE))
         read = re.findall(r"\bld\.global[.\w]*\s+[^\[]*\[(%rd\d+)", before)
@@ -195,7 +202,7 @@ def check(stage, variant, architecture, double=frozenset(), *, to_ptx=False):
     # A constant of a header that one stage does not use is no fault.
     assert set(re.findall(r"warning #(\d+)", log)) <= {"177"}, log
     if stage in OVERLAPPING_STAGES and architecture in WITH_CLUSTERS:
-        check_waits(ptx)
+        check_waits(stage, ptx)
 
 
 def slow_unless(quick, *values):
@@ -389,7 +396,7 @@ def test_what_does_not_wait_is_noticed(code):
     text = f'extern "C" __global__ void f(int* x) {{ {code} }}'
     ptx, _ = compiled(text.replace("WAIT", wait), "sm_90a", to_ptx=True)
     with pytest.raises(AssertionError):
-        check_waits(ptx)
+        check_waits("lines_in_clusters", ptx)
 
 
 def test_faulty_text_is_refused_with_its_log():
