@@ -326,8 +326,8 @@ FAULTS = {
     ),
     "routes: scalar of out not made": (
         "routes/numpy_api.py",
-        "    return result[()] if not shape else _of_class(result, cls)",
-        "    return _of_class(result, cls)",
+        "        return result[()]\n    return result if room is None else room",
+        "        return result\n    return result if room is None else room",
     ),
     "routes: class of the lower priority": (
         "routes/numpy_api.py",
@@ -696,8 +696,18 @@ FAULTS = {
     ),
     "cuda hopper: more clusters than pairs of tiles": (
         "_kernels/tile_order.cuh",
-        "    for (; exists() && at >= all; at -= all) ++plane;\n",
-        "    if (exists() && at >= all) at -= all, ++plane;\n",
+        "    while (exists() && at >= all) {",
+        "    if (exists() && at >= all) {",
+    ),
+    "cuda hopper: planes end before their short items": (
+        "_kernels/tile_order.cuh",
+        "      plane += is_short;\n",
+        "      plane += 1;\n",
+    ),
+    "cuda hopper: tall blocks of a symmetric product": (
+        "engines/cuda_tiles.py",
+        "steps >= _TALL_STEPS and not symmetric",
+        "steps >= _TALL_STEPS",
     ),
     "cuda hopper: floats for sums that they cannot hold": (
         "_kernels/render.py",
@@ -1579,8 +1589,8 @@ FAULTS = {
     ),
     "complex pairs: recordings serve conjugates": (
         "engines/cuda.py",
-        "            conjugated,\n            *(",
-        "            *(",
+        "            conjugated,\n            kept,",
+        "            kept,",
     ),
     "complex pairs: what is kept of an operand serves its conjugate": (
         "engines/cuda_sides.py",
@@ -1754,7 +1764,7 @@ FAULTS = {
     ),
     "array: prepared operands outlive a write": (
         "array/storage.py",
-        "            each.close()\n",
+        "            self._close(each)\n",
         "            pass\n",
     ),
     "array: a copy of shared device memory is taken for current": (
