@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Final, Literal, TypeAlias, TypedDict, cast, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -605,9 +605,19 @@ class Config:
     strict: bool = False
 
 
+_Number = TypeVar("_Number", int, float)
+
+
+def _read(kind: type[_Number], text: str) -> _Number:
+    """Return a number written as people write it, not as in a program: no 1_000."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return kind(text)
+
+
 def _number(name: str, text: str) -> int:
     try:
-        return int(text)
+        return _read(int, text)
     except ValueError:
         raise OptionError(
             refusal(name, text, "must be an integer", "write digits only")
@@ -617,7 +627,7 @@ def _number(name: str, text: str) -> int:
 def _precision(name: str, text: str) -> int | float:
     for kind in (int, float):
         try:
-            return kind(text)
+            return _read(kind, text)
         except ValueError:
             continue
     limit = "must be auto, exact, a number of moduli or a tolerance such as 1e-10"
@@ -662,7 +672,8 @@ def pairs_from_text(name: str, text: str) -> PairSchedule:
         return cast(PairSchedule, text)
     try:
         return tuple(
-            (int(i), int(j)) for i, j in (part.split("-") for part in text.split(","))
+            (_read(int, i), _read(int, j))
+            for i, j in (part.split("-") for part in text.split(","))
         )
     except ValueError:
         limit = "must be all, triangular or pairs such as 0-0,0-1,1-0"

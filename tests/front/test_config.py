@@ -46,6 +46,10 @@ def test_every_option_has_a_variable():
     [
         ("NP_OZAKI_PRECISION", "fine"),
         ("NP_OZAKI_PRECISION", "1"),
+        ("NP_OZAKI_PRECISION", "1_5"),
+        ("NP_OZAKI_PRECISION", "1e-1_0"),
+        ("NP_OZAKI_PRECISION", "\N{ARABIC-INDIC DIGIT ONE}5"),
+        ("NP_OZAKI_MIN_FLOPS", "1_000"),
         ("NP_OZAKI_SCALING", "fast"),
         ("NP_OZAKI_ENGINE", "gpu"),
         ("NP_OZAKI_STRATEGY", "maybe"),
