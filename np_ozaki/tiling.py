@@ -35,7 +35,7 @@ INT8_K_BLOCK = 1 << 17
 TILE_ROWS, TILE_COLUMNS = 128, 256
 """Entries of a residue tile."""
 
-GROUP_ROWS = 64
+GROUP_ROWS = TILE_ROWS // 2
 """Rows of a tile's two groups: Hopper's kernel takes two or three at a time."""
 
 _PREFERRED_ROWS = 512

@@ -704,6 +704,11 @@ FAULTS = {
         "      plane += is_short;\n",
         "      plane += 1;\n",
     ),
+    "cuda hopper: short items by the turns of others": (
+        "_kernels/tile_order.cuh",
+        "(work.symmetric ? rows - 1 : 0)",
+        "(rows - 1)",
+    ),
     "cuda hopper: tall blocks of a symmetric product": (
         "engines/cuda_tiles.py",
         "steps >= _TALL_STEPS and not symmetric",

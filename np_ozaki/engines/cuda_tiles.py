@@ -60,8 +60,8 @@ _ENOUGH_BLOCKS = 4096
 
 _TALL_STEPS = 48
 """Steps along k from which blocks take three groups of rows: then what they save of
-copies, at the power limit, is more than what their fewer registers cost (37.3 instead
-of 38.8 ms at n = 12288, by products of k = 6144; the same at 8192, k = 4096)."""
+copies, at the power limit, is more than what their fewer registers cost (37.1 instead
+of 38.5 ms at n = 12288, by products of k = 6144; the same at 8192, k = 4096)."""
 
 WORK = np.dtype(
     [

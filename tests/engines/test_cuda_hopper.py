@@ -192,14 +192,20 @@ def test_residues_of_the_largest_sums(place, engine, block_groups, k, products):
 # ---- Products ----------------------------------------------------------------------
 
 
-def test_blocks_of_long_products_are_tall(place, engine, monkeypatch):
+def seen_works(engine, monkeypatch, field):
+    """Return a list that grows by what `residue_tiles` is told of a field."""
     seen, real = [], engine.device.residue_tiles
 
     def residue_tiles(left, right, work, blocks):
-        seen.append(int(work["block_groups"][0]))
+        seen.append(int(work[field][0]))
         return real(left, right, work, blocks)
 
     monkeypatch.setattr(engine.device, "residue_tiles", residue_tiles)
+    return seen
+
+
+def test_blocks_of_long_products_are_tall(place, engine, monkeypatch):
+    seen = seen_works(engine, monkeypatch, "block_groups")
     for k in (6016, 6017):
         check(place, engine, *pair(14, m=390, n=20, k=k), Scheme(2))
     x = place.own(pair(15, m=5, k=9000)[0])
@@ -359,13 +365,7 @@ def test_symmetric_products(place, engine, shape, options):
 def test_half_the_tiles_of_a_symmetric_product(place, engine, monkeypatch):
     a, _ = pair(12, m=600, k=4)
     x = place.own(a)
-    seen, real = [], engine.device.residue_tiles
-
-    def residue_tiles(left, right, work, blocks):
-        seen.append(bool(work["symmetric"][0]))
-        return real(left, right, work, blocks)
-
-    monkeypatch.setattr(engine.device, "residue_tiles", residue_tiles)
+    seen = seen_works(engine, monkeypatch, "symmetric")
     out = place.own(np.empty((1, 600, 600)))
     engine.matmul(x, x.swapaxes(1, 2), out, Scheme(2))
     engine.matmul(x, place.own(a).swapaxes(1, 2), out, Scheme(2))

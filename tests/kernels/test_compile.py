@@ -172,12 +172,15 @@ def check_waits(stage, ptx):
     for body in bodies:
         before, waits, after = body.partition("griddepcontrol.wait;")
         assert waits
-        # No jump over it; and read are tables of numbers only, which nobody writes.
         if stage == "residue_tiles":
-            # A thread waits and feeds; others wait for its copies.
+            # A thread waits and feeds; others wait for its copies.  As it lets the next
+            # kernel start only then, reconstruct_tiles finds facts that are done.
             assert "cp.async" not in before
             assert waits not in after
+            assert "launch_dependents" not in before
+            assert "launch_dependents" in after
             continue
+        # No jump over it; and read are tables of numbers only, which nobody writes.
         assert not re.search(r"\b(st|red|atom)\.global|cp\.async|\bret;", before)
         jumps = re.findall(r"\bbra(?:\.uni)?\s+([$\w]+);", before)
         assert set(jumps) <= set(re.findall(r"^([$\w]+):", before, re.MULTILINE))
@@ -396,6 +399,18 @@ def test_what_does_not_wait_is_noticed(code):
     ptx, _ = compiled(text.replace("WAIT", wait), "sm_90a", to_ptx=True)
     with pytest.raises(AssertionError):
         check_waits("lines_in_clusters", ptx)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["let_next_start();\n  wait_for_last();", "wait_for_last();", ""]
+)
+def test_what_would_let_facts_be_read_too_early_is_noticed(wrong):
+    right = "wait_for_last();\n  let_next_start();"
+    text = source("residue_tiles", None)
+    assert right in text
+    ptx, _ = compiled(text.replace(right, wrong), "sm_90a")
+    with pytest.raises(AssertionError):
+        check_waits("residue_tiles", ptx)
 
 
 def test_faulty_text_is_refused_with_its_log():

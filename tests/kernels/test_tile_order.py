@@ -84,6 +84,7 @@ def test_rectangles(library, batch, rows, columns, planes, groups, block_groups)
     b, pair, column, _, tile, of_pair = found.T
     assert (tile == (b * -(-rows // ROWS) + block_groups * pair) * wide + column).all()
     assert (of_pair == groups_of(rows, pair, block_groups)).all()
+    assert of_pair.sum() == batch * wide * planes * -(-rows // GROUP)
 
 
 @pytest.mark.parametrize("size", [1, 256, 257, 2048, 2049, 5000])
